@@ -1,0 +1,283 @@
+//! An effect: one identified request to the outside and its whole life, as folded from its ledger entries.
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Contract;
+use crate::event::{
+    Authorization, Conflict, ConflictDecision, EffectEvent, Failure, Probe, ProbeResult, Proposal, Receipt, UnknownReason,
+};
+use crate::ids::{EffectId, Fence, RunId};
+use crate::outcome::Verdict;
+use crate::time::Timestamp;
+use crate::transition::{self, Illegal};
+
+/// The states of an effect, exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum State {
+    /// Asked for: identity, args, key and contract are written down.
+    Proposed,
+    /// Policy (and approval, where required) permits this very request.
+    Authorized,
+    /// An attempt started: its bytes may have left.
+    Requested,
+    /// It happened; a receipt proves it.
+    Confirmed,
+    /// It did not happen.
+    Failed,
+    /// Sent, and not known to have happened or not.
+    Unknown,
+}
+
+impl State {
+    /// Every state, in the order of DESIGN's table.
+    pub const ALL: [Self; 6] = [
+        Self::Proposed,
+        Self::Authorized,
+        Self::Requested,
+        Self::Confirmed,
+        Self::Failed,
+        Self::Unknown,
+    ];
+
+    /// The word used in the ledger, in listings and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proposed => "PROPOSED",
+            Self::Authorized => "AUTHORIZED",
+            Self::Requested => "REQUESTED",
+            Self::Confirmed => "CONFIRMED",
+            Self::Failed => "FAILED",
+            Self::Unknown => "UNKNOWN",
+        }
+    }
+
+    /// Reads the word back.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+
+    /// Whether nothing but a person's order can change it any more.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Confirmed | Self::Failed => true,
+            Self::Proposed | Self::Authorized | Self::Requested | Self::Unknown => false,
+        }
+    }
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One send of an effect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attempt {
+    /// 1 for the first.
+    pub number: u32,
+    /// The lease under which it was sent.
+    pub fence: Fence,
+    /// When its REQUESTED entry was made.
+    pub requested_at: Timestamp,
+    /// What became of it; `None` while no answer is recorded (after a crash: indeterminate, whatever the logs suggest).
+    pub verdict: Option<Verdict>,
+    /// When its verdict was recorded.
+    pub settled_at: Option<Timestamp>,
+}
+
+/// Why dependants of an effect are held until a person decides.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Hold {
+    /// The same identity was requested with other args.
+    Conflict(Conflict),
+    /// It happened, but differs from what was asked for.
+    Discrepancy(String),
+}
+
+/// An effect as its entries tell it. Built only by [`Effect::apply`], so that memory and ledger cannot disagree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effect {
+    /// The digest of its identity.
+    pub id: EffectId,
+    /// The run that owns it (the first to propose it, for effects shared between runs).
+    pub run: RunId,
+    /// Where it stands.
+    pub state: State,
+    /// What is asked for, under which identity and promises.
+    pub proposal: Proposal,
+    /// Why it may be sent.
+    pub authorization: Option<Authorization>,
+    /// Every send.
+    pub attempts: Vec<Attempt>,
+    /// Every lookup that was made.
+    pub probes: Vec<(Timestamp, Probe)>,
+    /// Why its outcome is not known, when it is not.
+    pub unknown: Option<UnknownReason>,
+    /// The proof, when confirmed.
+    pub receipt: Option<Receipt>,
+    /// The reason, when failed.
+    pub failure: Option<Failure>,
+    /// Not to be sent or asked about before this instant (backoff, `Retry-After`).
+    pub not_before: Option<Timestamp>,
+    /// What a person must decide before anything that depends on this effect goes on.
+    pub hold: Option<Hold>,
+    /// What was decided about conflicts, oldest first.
+    pub decisions: Vec<ConflictDecision>,
+    /// The last error in words, for listings.
+    pub last_error: Option<String>,
+    /// When its latest entry was made.
+    pub updated_at: Timestamp,
+}
+
+impl Effect {
+    /// The effect that its first entry makes.
+    ///
+    /// # Errors
+    /// [`Illegal`] when that entry is not a proposal.
+    pub fn begin(
+        id: EffectId,
+        run: RunId,
+        event: &EffectEvent,
+        at: Timestamp,
+    ) -> Result<Self, Illegal> {
+        let state = transition::next(None, event.kind())?;
+        let EffectEvent::Proposed(proposal) = event else {
+            return Err(Illegal { from: None, event: event.kind() });
+        };
+        Ok(Self {
+            id,
+            run,
+            state,
+            proposal: proposal.clone(),
+            authorization: None,
+            attempts: Vec::new(),
+            probes: Vec::new(),
+            unknown: None,
+            receipt: None,
+            failure: None,
+            not_before: None,
+            hold: None,
+            decisions: Vec::new(),
+            last_error: None,
+            updated_at: at,
+        })
+    }
+
+    /// Takes in one more entry.
+    ///
+    /// # Errors
+    /// [`Illegal`] when the transition table does not know the move; the effect is unchanged then.
+    pub fn apply(
+        &mut self,
+        event: &EffectEvent,
+        fence: Fence,
+        at: Timestamp,
+    ) -> Result<(), Illegal> {
+        self.state = transition::next(Some(self.state), event.kind())?;
+        self.updated_at = at;
+        match event {
+            EffectEvent::Proposed(proposal) => {
+                self.proposal = proposal.clone();
+                self.authorization = None;
+            }
+            EffectEvent::Authorized(authorization) => {
+                self.authorization = Some(authorization.clone());
+            }
+            EffectEvent::Requested(start) => {
+                self.attempts.push(Attempt {
+                    number: start.attempt,
+                    fence,
+                    requested_at: at,
+                    verdict: None,
+                    settled_at: None,
+                });
+                self.not_before = None;
+            }
+            EffectEvent::Confirmed(receipt) => {
+                self.settle_attempt(receipt.verdict, at);
+                self.receipt = Some((**receipt).clone());
+                self.unknown = None;
+                self.last_error.clone_from(&receipt.discrepancy);
+                self.hold = receipt.discrepancy.clone().map(Hold::Discrepancy);
+            }
+            EffectEvent::Failed(failure) => {
+                self.settle_attempt(failure.verdict, at);
+                self.unknown = None;
+                self.last_error = Some(failure.message.clone());
+                self.failure = Some(failure.clone());
+            }
+            EffectEvent::Deferred(deferral) => {
+                self.settle_attempt(Some(deferral.verdict), at);
+                self.not_before = deferral.not_before;
+                self.last_error = Some(deferral.message.clone());
+            }
+            EffectEvent::Unknown(reason) => {
+                self.settle_attempt(Some(reason.verdict), at);
+                self.not_before = reason.not_before;
+                self.last_error = Some(reason.message.clone());
+                self.unknown = Some(reason.clone());
+            }
+            EffectEvent::Probed(probe) => {
+                self.not_before = probe.not_before;
+                if let ProbeResult::Error { message } = &probe.result {
+                    self.last_error = Some(message.clone());
+                }
+                self.probes.push((at, probe.clone()));
+            }
+            EffectEvent::Observed(_) => {}
+            EffectEvent::Conflicted(conflict) => {
+                self.last_error = Some("the same effect was requested with other args".to_owned());
+                self.hold = Some(Hold::Conflict(conflict.clone()));
+            }
+            EffectEvent::ConflictDecided(decision) => {
+                self.hold = None;
+                self.last_error = None;
+                self.decisions.push(decision.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_attempt(&mut self, verdict: Option<Verdict>, at: Timestamp) {
+        if let (Some(verdict), Some(attempt)) = (verdict, self.attempts.last_mut()) {
+            attempt.verdict = Some(verdict);
+            attempt.settled_at = Some(at);
+        }
+    }
+
+    /// The promises under which it was proposed (I9: never those of today's tool file).
+    #[must_use]
+    pub fn contract(&self) -> &Contract {
+        &self.proposal.contract
+    }
+
+    /// When its first attempt may have left the host.
+    #[must_use]
+    pub fn first_sent_at(&self) -> Option<Timestamp> {
+        self.attempts.iter().find(|a| a.verdict != Some(Verdict::NotSent)).map(|a| a.requested_at)
+    }
+
+    /// The attempts whose outcome nothing has settled: no verdict, or an indeterminate or pending one.
+    pub fn indeterminate_attempts(&self) -> impl Iterator<Item = &Attempt> {
+        self.attempts.iter().filter(|attempt| match attempt.verdict {
+            None | Some(Verdict::Indeterminate | Verdict::AcceptedPending) => true,
+            Some(
+                Verdict::NotSent | Verdict::NotProcessed | Verdict::Rejected | Verdict::Succeeded,
+            ) => false,
+        })
+    }
+
+    /// The state to show to people: REQUESTED under a lease that is no longer held *is* UNKNOWN (I5).
+    #[must_use]
+    pub const fn shown_state(&self, lease_is_live: bool) -> State {
+        match self.state {
+            State::Requested if !lease_is_live => State::Unknown,
+            state => state,
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! What happens to effects and runs, in the form in which the ledger keeps it. These types are the stored format,
+//! version 1: a field may be added with a default, never renamed or removed.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::contract::Contract;
+use crate::identity::{Identity, RequestHash};
+use crate::ids::{EffectId, Name, WorkerId};
+use crate::outcome::{RuleId, Verdict};
+use crate::time::Timestamp;
+
+/// One change of an effect, or one thing learnt about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum EffectEvent {
+    /// Asked for; also asked for anew with other args before anything was sent (which voids the authorization).
+    Proposed(Proposal),
+    /// Permitted.
+    Authorized(Authorization),
+    /// An attempt starts; nothing of it has left before this is durable (I3).
+    Requested(AttemptStart),
+    /// Proven to have happened.
+    Confirmed(Box<Receipt>),
+    /// Proven not to have happened, or never to be sent.
+    Failed(Failure),
+    /// The attempt is proven not to have been processed; may be sent again later.
+    Deferred(Deferral),
+    /// No trustworthy answer.
+    Unknown(UnknownReason),
+    /// A lookup was made; says nothing by itself.
+    Probed(Probe),
+    /// Something arrived that may not be applied, such as the late answer of a fenced-off worker.
+    Observed(Observation),
+    /// The same identity was requested with other args (I6).
+    Conflicted(Conflict),
+    /// A person, or the slot's declared rule, decided a conflict.
+    ConflictDecided(ConflictDecision),
+}
+
+/// The kind of an [`EffectEvent`], which is what the transition table speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EffectEventKind {
+    /// See [`EffectEvent::Proposed`].
+    Proposed,
+    /// See [`EffectEvent::Authorized`].
+    Authorized,
+    /// See [`EffectEvent::Requested`].
+    Requested,
+    /// See [`EffectEvent::Confirmed`].
+    Confirmed,
+    /// See [`EffectEvent::Failed`].
+    Failed,
+    /// See [`EffectEvent::Deferred`].
+    Deferred,
+    /// See [`EffectEvent::Unknown`].
+    Unknown,
+    /// See [`EffectEvent::Probed`].
+    Probed,
+    /// See [`EffectEvent::Observed`].
+    Observed,
+    /// See [`EffectEvent::Conflicted`].
+    Conflicted,
+    /// See [`EffectEvent::ConflictDecided`].
+    ConflictDecided,
+}
+
+impl EffectEventKind {
+    /// Every kind.
+    pub const ALL: [Self; 11] = [
+        Self::Proposed,
+        Self::Authorized,
+        Self::Requested,
+        Self::Confirmed,
+        Self::Failed,
+        Self::Deferred,
+        Self::Unknown,
+        Self::Probed,
+        Self::Observed,
+        Self::Conflicted,
+        Self::ConflictDecided,
+    ];
+
+    /// The word the ledger stores.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proposed => "proposed",
+            Self::Authorized => "authorized",
+            Self::Requested => "requested",
+            Self::Confirmed => "confirmed",
+            Self::Failed => "failed",
+            Self::Deferred => "deferred",
+            Self::Unknown => "unknown",
+            Self::Probed => "probed",
+            Self::Observed => "observed",
+            Self::Conflicted => "conflicted",
+            Self::ConflictDecided => "conflict_decided",
+        }
+    }
+}
+
+impl EffectEvent {
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> EffectEventKind {
+        match self {
+            Self::Proposed(_) => EffectEventKind::Proposed,
+            Self::Authorized(_) => EffectEventKind::Authorized,
+            Self::Requested(_) => EffectEventKind::Requested,
+            Self::Confirmed(_) => EffectEventKind::Confirmed,
+            Self::Failed(_) => EffectEventKind::Failed,
+            Self::Deferred(_) => EffectEventKind::Deferred,
+            Self::Unknown(_) => EffectEventKind::Unknown,
+            Self::Probed(_) => EffectEventKind::Probed,
+            Self::Observed(_) => EffectEventKind::Observed,
+            Self::Conflicted(_) => EffectEventKind::Conflicted,
+            Self::ConflictDecided(_) => EffectEventKind::ConflictDecided,
+        }
+    }
+}
+
+/// What is asked for, with everything that later decisions rest on frozen beside it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proposal {
+    /// What the effect id is the digest of.
+    pub identity: Identity,
+    /// The node that asked; part of the identity unless the effect is shared between runs.
+    pub node: Name,
+    /// The visit of that node.
+    pub visit: u32,
+    /// The slot through which it asked.
+    pub slot: Name,
+    /// The tool that performs it.
+    pub tool: Name,
+    /// The version of that tool's file.
+    pub tool_version: String,
+    /// The operation of that tool.
+    pub operation: Name,
+    /// The args as the guest gave them, after strict parsing.
+    pub args: Value,
+    /// The digest of tool, operation and args without incidental fields.
+    pub request_hash: RequestHash,
+    /// The readable key.
+    pub idempotency_key: String,
+    /// The key in the form sent to the provider; never derived anew.
+    pub provider_key: String,
+    /// The promises of the operation at this time.
+    pub contract: Contract,
+}
+
+/// Why an effect may be sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Authorization {
+    /// The policy that permitted it: the slot's `allow` expression, or the bare grant.
+    pub policy: String,
+    /// The request that was permitted.
+    pub request_hash: RequestHash,
+}
+
+/// The start of an attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptStart {
+    /// 1 for the first.
+    pub attempt: u32,
+    /// The request as it will be sent, without secrets: method, URL, allow-listed headers, body.
+    pub request: Value,
+    /// `sha256:` and the digest of the exact body bytes.
+    pub body_hash: String,
+}
+
+/// The proof that an effect happened. Immutable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Receipt {
+    /// The version of this format.
+    pub schema: u32,
+    /// What was requested.
+    pub request_hash: RequestHash,
+    /// The key under which it was requested.
+    pub idempotency_key: String,
+    /// The provider's id of what came of it.
+    pub external_id: Option<String>,
+    /// The provider's result: the body of the answer, or its first part as text when it was not JSON or too big.
+    pub result: Value,
+    /// `sha256:` and the digest of the whole body received (of the part kept, when it was cut off).
+    pub result_hash: Option<String>,
+    /// Whether `result` is not the whole answer.
+    pub truncated: bool,
+    /// The part of the result that the guest may see.
+    pub exposed: Value,
+    /// How we know.
+    pub source: Source,
+    /// Which rule of the classifier decided.
+    pub rule: RuleId,
+    /// The verdict on the attempt that this receipt settles, when it settles one.
+    pub verdict: Option<Verdict>,
+    /// What in the result differs from what was asked for (an amount, say), in words; dependants are held then.
+    pub discrepancy: Option<String>,
+    /// The tool.
+    pub tool: Name,
+    /// The version of its file.
+    pub tool_version: String,
+    /// The operation.
+    pub operation: Name,
+    /// The policy that permitted the request.
+    pub policy: String,
+    /// The approval it was sent under, when one was required.
+    pub approval: Option<EffectId>,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// When the first attempt started, by the host's clock.
+    pub requested_at: Timestamp,
+    /// When the outcome was known, by the host's clock.
+    pub confirmed_at: Timestamp,
+}
+
+/// Where a truth comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case")]
+pub enum Source {
+    /// The provider's answer to an attempt.
+    Reply {
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// A lookup.
+    Lookup,
+    /// An authenticated callback.
+    Callback,
+    /// A person, with evidence.
+    Operator {
+        /// Who.
+        who: String,
+        /// The evidence they gave.
+        evidence: String,
+    },
+}
+
+/// Why an effect did not happen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// A stable word: `denied`, `refused`, `exhausted`, `expired`, `resolved`, …, or the provider's code.
+    pub code: String,
+    /// What happened, for people.
+    pub message: String,
+    /// Whether the policy, not the provider, refused it.
+    pub denied: bool,
+    /// How we know.
+    pub source: Option<Source>,
+    /// Which rule of the classifier decided, when an attempt was made.
+    pub rule: Option<RuleId>,
+    /// The verdict on the attempt that this settles.
+    pub verdict: Option<Verdict>,
+    /// What the provider said.
+    pub detail: Value,
+}
+
+/// An attempt that did nothing, and when the next may start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deferral {
+    /// NOT_SENT or NOT_PROCESSED.
+    pub verdict: Verdict,
+    /// Which rule decided.
+    pub rule: RuleId,
+    /// In words.
+    pub message: String,
+    /// The earliest next attempt.
+    pub not_before: Option<Timestamp>,
+}
+
+/// Why an outcome is not known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnknownReason {
+    /// The verdict on the last attempt. INDETERMINATE or ACCEPTED_PENDING, or a clean one that does not clear an earlier
+    /// attempt.
+    pub verdict: Verdict,
+    /// Which rule decided.
+    pub rule: RuleId,
+    /// In words.
+    pub message: String,
+    /// The provider's id of the object, when the answer carried one that could not be trusted by itself.
+    pub external_id: Option<String>,
+    /// Whether the provider answered with an error that it may have stored under our key (a 5xx).
+    pub answered: bool,
+    /// Set when nothing may be sent or concluded automatically: the provider says our key is in use with other bytes.
+    pub quarantined: bool,
+    /// The earliest instant of the next move.
+    pub not_before: Option<Timestamp>,
+    /// What the provider said, as far as it may be kept.
+    pub detail: Value,
+}
+
+/// One lookup.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// What it told.
+    pub result: ProbeResult,
+    /// The request that was made, without secrets.
+    pub request: Value,
+    /// The earliest next probe.
+    pub not_before: Option<Timestamp>,
+}
+
+/// What a lookup told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "found", rename_all = "snake_case")]
+pub enum ProbeResult {
+    /// Exactly one object, and it is what was asked for.
+    Match {
+        /// The provider's id.
+        external_id: Option<String>,
+        /// The object.
+        result: Value,
+    },
+    /// Exactly one object, and it differs from what was asked for.
+    Mismatch {
+        /// The provider's id.
+        external_id: Option<String>,
+        /// The object.
+        result: Value,
+        /// The difference, in words.
+        difference: String,
+    },
+    /// More than one object.
+    Many {
+        /// How many.
+        count: u32,
+        /// The provider's ids, oldest first, at most twenty.
+        external_ids: Vec<String>,
+        /// The oldest object.
+        oldest: Value,
+    },
+    /// No object. By itself not a no.
+    Miss,
+    /// The object exists and is still being worked on.
+    Pending,
+    /// The lookup itself failed.
+    Error {
+        /// In words.
+        message: String,
+    },
+}
+
+/// Something that arrived but may not be applied.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Observation {
+    /// What arrived, e.g. `late answer`.
+    pub what: String,
+    /// The attempt it belongs to.
+    pub attempt: Option<u32>,
+    /// The verdict it would have had.
+    pub verdict: Option<Verdict>,
+    /// As far as it may be kept.
+    pub detail: Value,
+}
+
+/// The other request made under an identity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conflict {
+    /// The digest of the request on record.
+    pub recorded_hash: RequestHash,
+    /// The digest of the other request.
+    pub requested_hash: RequestHash,
+    /// Its args.
+    pub args: Value,
+}
+
+/// How a conflict was decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConflictDecision {
+    /// The decision.
+    pub decision: ConflictRule,
+    /// Who decided: an operator's name, or `slot` for the declared rule.
+    pub who: String,
+    /// Why, in their words.
+    pub why: String,
+    /// The request that was decided upon.
+    pub requested_hash: RequestHash,
+}
+
+/// What may be done about a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConflictRule {
+    /// The guest gets the recorded receipt.
+    Keep,
+    /// The guest gets an error.
+    Fail,
+    /// The other request becomes a new logical action, of the next generation.
+    Renew,
+}
+
+/// One change of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum RunEvent {
+    /// The run exists. Everything it will be interpreted under is pinned here (I9).
+    Started {
+        /// The workflow.
+        workflow: Name,
+        /// Its version.
+        version: u32,
+        /// Digest of the pinned definition: workflow, tools, schemas and component digests.
+        definition: String,
+        /// The input.
+        input: Value,
+        /// The version of the identity algorithm.
+        identity_alg: u32,
+    },
+    /// A worker took the run.
+    Claimed {
+        /// Which worker.
+        worker: WorkerId,
+        /// Whether the worker before it vanished without letting go.
+        takeover: bool,
+    },
+    /// A step returned.
+    StepCompleted {
+        /// The node.
+        node: Name,
+        /// Its visit.
+        visit: u32,
+        /// The attempt that returned.
+        attempt: u32,
+        /// Its output.
+        output: Value,
+        /// Effects that an earlier attempt confirmed and this one never asked for.
+        diverged: Vec<EffectId>,
+    },
+    /// A step did not return an output.
+    StepFailed {
+        /// The node.
+        node: Name,
+        /// Its visit.
+        visit: u32,
+        /// The attempt that failed.
+        attempt: u32,
+        /// Why.
+        cause: StepFailure,
+        /// The earliest next attempt; none when it was the last.
+        retry_at: Option<Timestamp>,
+    },
+    /// The run waits for an instant or an answer; nothing is held in memory.
+    Parked {
+        /// What it waits for, in words.
+        why: String,
+        /// When to look again.
+        until: Option<Timestamp>,
+    },
+    /// The run waits for a person.
+    Halted {
+        /// Why, and what to do.
+        why: String,
+    },
+    /// A person let it go on.
+    Released {
+        /// Who.
+        who: String,
+        /// Why, in their words.
+        why: String,
+    },
+    /// The run used an effect that another run owns.
+    Adopted {
+        /// Which.
+        effect: EffectId,
+    },
+    /// Every node is done.
+    Completed {
+        /// The output of the last node.
+        output: Value,
+    },
+    /// The run failed for good.
+    Failed {
+        /// Why.
+        why: String,
+    },
+    /// The run killed too many workers and is not loaded any more.
+    Quarantined {
+        /// How many.
+        crashes: u32,
+    },
+}
+
+impl RunEvent {
+    /// The word the ledger stores beside the body.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "run_started",
+            Self::Claimed { .. } => "run_claimed",
+            Self::StepCompleted { .. } => "step_completed",
+            Self::StepFailed { .. } => "step_failed",
+            Self::Parked { .. } => "run_parked",
+            Self::Halted { .. } => "run_halted",
+            Self::Released { .. } => "run_released",
+            Self::Adopted { .. } => "effect_adopted",
+            Self::Completed { .. } => "run_completed",
+            Self::Failed { .. } => "run_failed",
+            Self::Quarantined { .. } => "run_quarantined",
+        }
+    }
+}
+
+/// Why a step did not return an output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum StepFailure {
+    /// The node said: later.
+    Retryable {
+        /// In its words.
+        message: String,
+    },
+    /// The node said: never.
+    Fatal {
+        /// In its words.
+        message: String,
+    },
+    /// The node trapped.
+    Trap {
+        /// The cause.
+        message: String,
+    },
+    /// The node reached a limit.
+    Limit {
+        /// Which limit, e.g. `memory`.
+        limit: String,
+        /// In words, with the limit's value.
+        message: String,
+    },
+    /// The node returned something that cannot be taken.
+    BadOutput {
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The node broke the rules of its slots.
+    BadRequest {
+        /// What it did, and the fix.
+        message: String,
+    },
+}

@@ -1,0 +1,19 @@
+//! Every limit, with its unit and the reason for it.
+
+/// Largest JSON text that crosses the border of a guest: input, args, output. Bytes; what a person could still read in a
+/// ledger, and small enough that a thousand waiting runs fit in memory.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Deepest nesting of JSON; keeps every recursive reader within its stack.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Largest response body taken from a provider. Bytes.
+pub const RESPONSE_BYTES_MAX: u64 = 1 << 20;
+/// How much of a body that cannot be kept whole is kept. Bytes.
+pub const EXCERPT_BYTES_MAX: usize = 4 << 10;
+/// Largest component. Bytes; an interpreter with its library fits.
+pub const COMPONENT_BYTES_MAX: usize = 64 << 20;
+/// Largest workflow, tool or schema file. Bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Longest page of a listing.
+pub const PAGE_MAX: u32 = 1_000;
+/// Crashes of a run in a row, without progress, after which it is not loaded any more.
+pub const CRASHES_MAX: u32 = 5;

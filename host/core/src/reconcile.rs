@@ -1,0 +1,319 @@
+//! What may be done next about an effect: one pure function over its recorded history. The executor and the reconciler
+//! do what it says and nothing else, so that a first request, a retry, a resume and a reconciliation are one path.
+
+use crate::contract::{Consistency, Replay, ToolClass};
+use crate::effect::{Attempt, Effect, Hold};
+use crate::event::{ConflictRule, Failure, ProbeResult, UnknownReason};
+use crate::identity::tagged_sha256;
+use crate::ids::Fence;
+use crate::outcome::{RuleId, Verdict};
+use crate::time::Timestamp;
+
+/// The rule under which a request whose worker vanished becomes UNKNOWN.
+pub const RULE_LEASE_DIED: &str = "lease.died";
+/// Longest wait between two reconciliation moves. Milliseconds; six hours.
+const RECONCILE_MAX_MS: u64 = 6 * 3_600_000;
+
+/// What to do next about an effect.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// Ask the policy (and the approver).
+    Authorize,
+    /// Send, as attempt number so and so.
+    Send {
+        /// 1 for the first.
+        attempt: u32,
+    },
+    /// Record that the outcome of the last attempt is not known, then ask again.
+    MarkUnknown(UnknownReason),
+    /// Ask the provider what happened.
+    Lookup,
+    /// Record that it will never be sent (again), which is proven to have done nothing.
+    GiveUp(Failure),
+    /// Nothing before this instant.
+    Wait {
+        /// When to ask again.
+        until: Timestamp,
+        /// For people.
+        why: String,
+    },
+    /// Only a person can decide.
+    Person {
+        /// Why, and what they can do.
+        why: String,
+    },
+    /// The answer is known: the receipt, or the failure.
+    Answered,
+}
+
+/// What to do next about `effect` at `now`, as the holder of `fence`.
+#[must_use]
+pub fn next(effect: &Effect, fence: Fence, now: Timestamp) -> Next {
+    use crate::effect::State;
+    match &effect.hold {
+        Some(Hold::Conflict(_)) => {
+            return Next::Person {
+                why: format!(
+                    "effect {} was requested again with other args; decide with `twice effects conflict {} --keep|--fail|--renew`",
+                    effect.id, effect.id
+                ),
+            };
+        }
+        Some(Hold::Discrepancy(difference)) => {
+            return Next::Person {
+                why: format!(
+                    "effect {} happened, but not as asked ({difference}); decide with `twice effects conflict {} --keep|--fail`",
+                    effect.id, effect.id
+                ),
+            };
+        }
+        None => {}
+    }
+    match effect.state {
+        State::Confirmed | State::Failed => Next::Answered,
+        State::Proposed => Next::Authorize,
+        State::Authorized => send_or_give_up(effect, now),
+        State::Requested => match effect.attempts.last() {
+            // I5: whoever finds a request that an earlier lease made does not know what became of it.
+            Some(attempt) if attempt.fence != fence => Next::MarkUnknown(lease_died()),
+            Some(_) | None => Next::Wait { until: now, why: "its request is in flight".to_owned() },
+        },
+        State::Unknown => reconcile(effect, now),
+    }
+}
+
+fn lease_died() -> UnknownReason {
+    UnknownReason {
+        verdict: Verdict::Indeterminate,
+        rule: RuleId::new(RULE_LEASE_DIED),
+        message: "the worker vanished after the request was recorded and before an answer was"
+            .to_owned(),
+        external_id: None,
+        answered: false,
+        quarantined: false,
+        not_before: None,
+        detail: serde_json::Value::Null,
+    }
+}
+
+fn send_or_give_up(effect: &Effect, now: Timestamp) -> Next {
+    if let Some(wait) = wait(effect, now) {
+        return wait;
+    }
+    let made = effect.attempts.len() as u32;
+    if made < effect.contract().retry.attempts {
+        return Next::Send { attempt: made + 1 };
+    }
+    Next::GiveUp(failure(
+        "exhausted",
+        format!(
+            "gave up after {made} attempts, each proven not to have been processed; last: {}",
+            effect.last_error.as_deref().unwrap_or("no reason recorded")
+        ),
+    ))
+}
+
+fn wait(effect: &Effect, now: Timestamp) -> Option<Next> {
+    let until = effect.not_before.filter(|until| *until > now)?;
+    Some(Next::Wait {
+        until,
+        why: format!(
+            "effect {} waits before its next move: {}",
+            effect.id,
+            effect.last_error.as_deref().unwrap_or("backoff")
+        ),
+    })
+}
+
+fn reconcile(effect: &Effect, now: Timestamp) -> Next {
+    let contract = effect.contract();
+    let Some(unknown) = &effect.unknown else {
+        return person(effect, "its ledger entries do not say why it is unknown");
+    };
+    if unknown.quarantined {
+        return person(effect, &unknown.message);
+    }
+    let class = contract.class();
+    if class == ToolClass::Neither {
+        return person(effect, "its tool has neither an idempotency key nor a lookup");
+    }
+    if let Some(wait) = wait(effect, now) {
+        return wait;
+    }
+    let Some(last) = effect.attempts.last() else {
+        return person(effect, "its ledger entries show no attempt");
+    };
+    let first_sent = effect.first_sent_at().unwrap_or(last.requested_at);
+    if class == ToolClass::Read {
+        return reconcile_read(effect);
+    }
+    if now.ms_since(first_sent) > contract.horizon_ms {
+        return person(effect, "reconciliation reached its horizon without an answer");
+    }
+    let key_live = key_is_live(effect, first_sent, now);
+    let resend_tells = key_live && !replay_repeats_error(effect, unknown);
+    match (&contract.lookup, class) {
+        (Some(lookup), _) => {
+            let probes = probes_since(effect, last);
+            if probes.is_empty() {
+                return Next::Lookup;
+            }
+            // The provider itself closes the race with a first request that is still under way, as the key is the same.
+            if resend_tells {
+                return Next::Send { attempt: last.number + 1 };
+            }
+            if lookup.consistency == Consistency::Strong && absence_is_proven(effect, last, &probes)
+            {
+                return after_absence(effect, key_live, last);
+            }
+            Next::Lookup
+        }
+        (None, ToolClass::KeyOnly) if key_live => Next::Send { attempt: last.number + 1 },
+        (None, _) => person(
+            effect,
+            "the provider may have forgotten its key by now, and there is no lookup to ask instead",
+        ),
+    }
+}
+
+fn reconcile_read(effect: &Effect) -> Next {
+    let made = effect.attempts.len() as u32;
+    if made < effect.contract().retry.attempts {
+        Next::Send { attempt: made + 1 }
+    } else {
+        Next::GiveUp(failure(
+            "exhausted",
+            format!(
+                "no answer after {made} attempts; last: {}",
+                effect.last_error.as_deref().unwrap_or("no reason recorded")
+            ),
+        ))
+    }
+}
+
+/// Whether the provider still knows our key, less the margin; counted from the first send, the earliest it can count from.
+fn key_is_live(effect: &Effect, first_sent: Timestamp, now: Timestamp) -> bool {
+    effect.contract().key.as_ref().is_some_and(|key| {
+        now < first_sent.plus_ms(key.retention_ms.saturating_sub(key.margin_ms()))
+    })
+}
+
+/// Whether asking again under the key would only repeat an error that settles nothing.
+fn replay_repeats_error(effect: &Effect, unknown: &UnknownReason) -> bool {
+    let replays = effect.contract().key.as_ref().is_some_and(|key| match key.replay {
+        Replay::FirstAnswer => true,
+        Replay::SuccessOnly
+        | Replay::CurrentState
+        | Replay::ConflictWithId
+        | Replay::RedrivesFailed => false,
+    });
+    replays && unknown.answered
+}
+
+fn probes_since<'a>(effect: &'a Effect, last: &Attempt) -> Vec<(Timestamp, &'a ProbeResult)> {
+    effect
+        .probes
+        .iter()
+        .filter(|(at, _)| *at >= last.settled_at.unwrap_or(last.requested_at))
+        .map(|(at, probe)| (*at, &probe.result))
+        .collect()
+}
+
+/// A miss is not a no. Absence needs a consistent lookup by our own reference, the settle window since the last byte
+/// could have moved, and two misses at least one window apart with nothing but misses between them. That no other sender
+/// is alive follows from the fence, plus the time a fenced-off sender's socket may live.
+fn absence_is_proven(
+    effect: &Effect,
+    last: &Attempt,
+    probes: &[(Timestamp, &ProbeResult)],
+) -> bool {
+    let contract = effect.contract();
+    let quiet_from = quiet_from(effect, last).plus_ms(contract.settle_ms);
+    let mut first_miss = None;
+    for (at, result) in probes {
+        match result {
+            ProbeResult::Miss if *at >= quiet_from => {
+                let first = *first_miss.get_or_insert(*at);
+                if first < *at && at.ms_since(first) >= contract.settle_ms {
+                    return true;
+                }
+            }
+            ProbeResult::Miss | ProbeResult::Error { .. } => {}
+            ProbeResult::Match { .. }
+            | ProbeResult::Mismatch { .. }
+            | ProbeResult::Many { .. }
+            | ProbeResult::Pending => first_miss = None,
+        }
+    }
+    false
+}
+
+/// The instant after which no byte of any attempt can have moved.
+fn quiet_from(effect: &Effect, last: &Attempt) -> Timestamp {
+    let settled = last.settled_at.unwrap_or(last.requested_at);
+    let died = effect.unknown.as_ref().is_some_and(|u| u.rule.0 == RULE_LEASE_DIED);
+    if died { settled.plus_ms(effect.contract().timeout_ms) } else { settled }
+}
+
+fn after_absence(effect: &Effect, key_live: bool, last: &Attempt) -> Next {
+    let made = effect.attempts.len() as u32;
+    // A live key that replays an error would do so for ever; absence makes that error the truth.
+    if key_live || made >= effect.contract().retry.attempts {
+        return Next::GiveUp(failure(
+            "absent",
+            format!(
+                "the provider's lookup proves that nothing happened; last: {}",
+                effect.last_error.as_deref().unwrap_or("no reason recorded")
+            ),
+        ));
+    }
+    Next::Send { attempt: last.number + 1 }
+}
+
+fn person(effect: &Effect, why: &str) -> Next {
+    Next::Person {
+        why: format!(
+            "effect {} is UNKNOWN and cannot be settled automatically: {why}; find out what happened at the provider, then `twice effects resolve {} --confirmed --receipt JSON` or `--failed`, with `--evidence TEXT`",
+            effect.id, effect.id
+        ),
+    }
+}
+
+fn failure(code: &str, message: String) -> Failure {
+    Failure {
+        code: code.to_owned(),
+        message,
+        denied: false,
+        source: None,
+        rule: None,
+        verdict: None,
+        detail: serde_json::Value::Null,
+    }
+}
+
+/// The wait before move number `made + 1`: doubling from `initial_ms`, at most `max_ms`, and spread over its upper half
+/// by the effect's own id, so that a crowd of effects does not knock at the same instant and a replay waits the same.
+#[must_use]
+pub fn backoff_ms(effect: &Effect, made: u32, initial_ms: u64, max_ms: u64) -> u64 {
+    let full = initial_ms.saturating_mul(1_u64 << made.saturating_sub(1).min(32)).min(max_ms);
+    let digest = tagged_sha256("twice/jitter/v1", format!("{}/{made}", effect.id).as_bytes());
+    let spread = u64::from(u16::from_be_bytes([digest[0], digest[1]]));
+    full / 2 + (full / 2).saturating_mul(spread) / u64::from(u16::MAX)
+}
+
+/// The wait before the next reconciliation move, after `made` of them.
+#[must_use]
+pub fn reconcile_backoff_ms(effect: &Effect, made: u32) -> u64 {
+    let contract = effect.contract();
+    let initial = contract.retry.initial_ms.max(contract.settle_ms / 4).max(1);
+    backoff_ms(effect, made, initial, RECONCILE_MAX_MS.min(contract.settle_ms.max(initial) * 16))
+}
+
+/// The rule that decides a conflict without a person, if the slot declares one.
+#[must_use]
+pub const fn decides_alone(rule: ConflictRule) -> bool {
+    match rule {
+        ConflictRule::Keep => true,
+        ConflictRule::Fail | ConflictRule::Renew => false,
+    }
+}

@@ -1,0 +1,154 @@
+//! A run: its states and the progress that a checkpoint holds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::event::RunEvent;
+use crate::ids::Name;
+use crate::time::Timestamp;
+
+/// The states of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// May be claimed, at once or when it is due.
+    Ready,
+    /// A worker holds its lease (or held it and died: see the lease).
+    Running,
+    /// Waits for an instant or an answer.
+    Waiting,
+    /// Waits for a person.
+    Halted,
+    /// Every node is done.
+    Completed,
+    /// Failed for good.
+    Failed,
+    /// Killed too many workers; not loaded until a person releases it.
+    Quarantined,
+}
+
+impl RunState {
+    /// Every state.
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Running,
+        Self::Waiting,
+        Self::Halted,
+        Self::Completed,
+        Self::Failed,
+        Self::Quarantined,
+    ];
+
+    /// The word used in the ledger, in listings and in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Halted => "halted",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Quarantined => "quarantined",
+        }
+    }
+
+    /// Reads the word back.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+
+    /// Whether it can never go on.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed => true,
+            Self::Ready | Self::Running | Self::Waiting | Self::Halted | Self::Quarantined => false,
+        }
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a checkpoint holds: where each node stands. Folded from run events, like an effect from its own.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// The nodes that have been reached, by name.
+    pub nodes: BTreeMap<Name, NodeProgress>,
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeProgress {
+    /// Its current visit, from 1.
+    pub visit: u32,
+    /// Attempts of the current visit that failed.
+    pub failed_attempts: u32,
+    /// Its last output; `None` until it returned once.
+    pub output: Option<Value>,
+    /// When the current visit became due; the durable clock of its step starts here.
+    pub since: Timestamp,
+}
+
+impl Progress {
+    /// Takes in one more event of the run.
+    pub fn apply(&mut self, event: &RunEvent, at: Timestamp) {
+        match event {
+            RunEvent::StepCompleted { node, visit, output, .. } => {
+                let entry = self.reached(node, *visit, at);
+                entry.output = Some(output.clone());
+                entry.failed_attempts = 0;
+            }
+            RunEvent::StepFailed { node, visit, attempt, .. } => {
+                self.reached(node, *visit, at).failed_attempts = *attempt;
+            }
+            RunEvent::Started { .. }
+            | RunEvent::Claimed { .. }
+            | RunEvent::Parked { .. }
+            | RunEvent::Halted { .. }
+            | RunEvent::Released { .. }
+            | RunEvent::Adopted { .. }
+            | RunEvent::Completed { .. }
+            | RunEvent::Failed { .. }
+            | RunEvent::Quarantined { .. } => {}
+        }
+    }
+
+    fn reached(&mut self, node: &Name, visit: u32, at: Timestamp) -> &mut NodeProgress {
+        let entry = self.nodes.entry(node.clone()).or_insert(NodeProgress {
+            visit,
+            failed_attempts: 0,
+            output: None,
+            since: at,
+        });
+        entry.visit = visit;
+        entry
+    }
+
+    /// Whether a node has returned.
+    #[must_use]
+    pub fn is_done(&self, node: &Name) -> bool {
+        self.nodes.get(node).is_some_and(|progress| progress.output.is_some())
+    }
+
+    /// The state a node sees: `{ "input": …, "nodes": { "<name>": <its last output> } }`.
+    #[must_use]
+    pub fn state(&self, input: &Value) -> Value {
+        let nodes: Map<String, Value> = self
+            .nodes
+            .iter()
+            .filter_map(|(name, progress)| Some((name.to_string(), progress.output.clone()?)))
+            .collect();
+        json!({ "input": input, "nodes": nodes })
+    }
+}

@@ -1,0 +1,335 @@
+//! The ledger's contract.
+
+use async_trait::async_trait;
+use serde_json::Value;
+use twice_core::chain::{Entry, Head, NewEntry};
+use twice_core::effect::{Effect, State};
+use twice_core::ids::{EffectId, Fence, Name, RunId, WorkerId};
+use twice_core::run::{Progress, RunState};
+use twice_core::time::Timestamp;
+
+use crate::LedgerError;
+
+/// A run to start.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    /// Its id.
+    pub id: RunId,
+    /// The caller's own key: starting again with the same key finds the same run.
+    pub caller_key: Option<String>,
+    /// The workflow.
+    pub workflow: Name,
+    /// Digest of the pinned definition (see [`Ledger::put_definition`]).
+    pub definition: String,
+    /// The input, strictly parsed.
+    pub input: Value,
+    /// The first entry of its chain, a `run_started`.
+    pub entry: NewEntry,
+    /// When set, the run is claimed in the same transaction.
+    pub claim: Option<ClaimBy>,
+}
+
+/// Who claims, and for how long.
+#[derive(Debug, Clone)]
+pub struct ClaimBy {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The length of the lease, from now by the database's clock. Milliseconds.
+    pub lease_ms: u64,
+}
+
+/// What came of starting a run.
+#[derive(Debug)]
+pub enum Started {
+    /// It is new; claimed, if that was asked for.
+    Created(Option<Claim>),
+    /// The same run was started before; nothing was written.
+    Existing(RunRecord),
+}
+
+/// A run held under a lease.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The run as it was when claimed.
+    pub run: RunRecord,
+    /// The fencing token of this lease.
+    pub fence: Fence,
+    /// The head of its chain.
+    pub head: Head,
+}
+
+/// What came of trying to claim.
+#[derive(Debug)]
+pub enum ClaimOutcome {
+    /// The run is ours.
+    Claimed(Box<Claim>),
+    /// Nothing is due (or the run that was asked for is not claimable: see its record).
+    Nothing,
+    /// The run killed too many workers and was put into quarantine by this very call.
+    Quarantined(RunId),
+}
+
+/// A run as recorded: the projection of its entries, and its lease.
+#[derive(Debug, Clone)]
+pub struct RunRecord {
+    /// Its id.
+    pub id: RunId,
+    /// The workflow.
+    pub workflow: Name,
+    /// Digest of the pinned definition.
+    pub definition: String,
+    /// The input.
+    pub input: Value,
+    /// Where it stands.
+    pub state: RunState,
+    /// The checkpoint.
+    pub progress: Progress,
+    /// The output, once completed.
+    pub output: Option<Value>,
+    /// Why it waits, halted or failed.
+    pub reason: Option<String>,
+    /// When it is due again, while it waits.
+    pub due_at: Option<Timestamp>,
+    /// Who holds or last held it.
+    pub worker: Option<WorkerId>,
+    /// The current fencing token.
+    pub fence: Fence,
+    /// Whether the lease is held, by the database's clock at the time of reading.
+    pub lease_live: bool,
+    /// When the lease ends or ended, by the database's clock.
+    pub lease_until: Option<Timestamp>,
+    /// Times a worker vanished with it in a row, without progress.
+    pub crashes: u32,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// When its latest entry was made.
+    pub updated_at: Timestamp,
+}
+
+/// What becomes of a run with an [`Append`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunChange {
+    /// Its new state. Anything but `running` ends the lease.
+    pub state: RunState,
+    /// Its new checkpoint.
+    pub progress: Progress,
+    /// Its output.
+    pub output: Option<Value>,
+    /// Why it waits, halted or failed.
+    pub reason: Option<String>,
+    /// When it is due again.
+    pub due_at: Option<Timestamp>,
+}
+
+/// One durable step of a run: everything in it is written in one transaction under the fence, or nothing is.
+#[derive(Debug, Clone)]
+pub struct Append {
+    /// The run.
+    pub run: RunId,
+    /// The token of the lease.
+    pub fence: Fence,
+    /// The entries, in order.
+    pub entries: Vec<NewEntry>,
+    /// The effects that they touch, as they stand after them.
+    pub effects: Vec<Effect>,
+    /// What becomes of the run, if anything does.
+    pub run_change: Option<RunChange>,
+    /// Whether this is progress that clears the crash count.
+    pub progress_made: bool,
+}
+
+/// What an operator does to a run that no worker holds.
+#[derive(Debug, Clone)]
+pub struct OperatorAppend {
+    /// The run.
+    pub run: RunId,
+    /// The entries, in order.
+    pub entries: Vec<NewEntry>,
+    /// The effects that they touch, as they stand after them.
+    pub effects: Vec<Effect>,
+    /// The run's state and due time afterwards, if they change.
+    pub run_change: Option<RunChange>,
+    /// The head on which the decision rests; when the chain has grown since, nothing is written.
+    pub expected_head: Head,
+}
+
+/// Which effects to list.
+#[derive(Debug, Clone, Default)]
+pub struct EffectFilter {
+    /// Of this run.
+    pub run: Option<RunId>,
+    /// Shown in this state (REQUESTED under a dead lease counts as UNKNOWN).
+    pub state: Option<State>,
+    /// Held for a person's decision.
+    pub held: bool,
+    /// Not answered yet.
+    pub waiting: bool,
+    /// After this id, for paging.
+    pub after: Option<EffectId>,
+    /// At most so many (capped by the page limit).
+    pub limit: u32,
+}
+
+/// An effect as listed. The whole of it is [`Ledger::effect`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct EffectRow {
+    /// Its id.
+    pub id: EffectId,
+    /// The run that owns it.
+    pub run: RunId,
+    /// The node that asked.
+    pub node: Name,
+    /// The visit of that node.
+    pub visit: u32,
+    /// The slot.
+    pub slot: Name,
+    /// `tool.operation`.
+    pub operation: String,
+    /// The readable key.
+    pub idempotency_key: String,
+    /// The digest of the request.
+    pub request_hash: String,
+    /// The state to show: REQUESTED under a dead lease is UNKNOWN (I5).
+    pub state: State,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// The provider's id, once confirmed.
+    pub external_id: Option<String>,
+    /// Whether a person must decide.
+    pub held: bool,
+    /// The last error.
+    pub last_error: Option<String>,
+    /// When its latest entry was made.
+    pub updated_at: Timestamp,
+}
+
+/// Which runs to list, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    /// In this state.
+    pub state: Option<RunState>,
+    /// Of this workflow.
+    pub workflow: Option<Name>,
+    /// Started before this run, for paging.
+    pub before: Option<RunId>,
+    /// At most so many (capped by the page limit).
+    pub limit: u32,
+}
+
+/// A registered component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleRow {
+    /// Its name.
+    pub name: Name,
+    /// `sha256:` and the digest of its bytes.
+    pub digest: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// When it was registered under this name.
+    pub added_at: Timestamp,
+}
+
+/// The ledger. Implemented by [`crate::SqlLedger`] for each database, and by [`crate::MemoryLedger`] as the executable
+/// specification.
+#[async_trait]
+pub trait Ledger: Send + Sync + 'static {
+    /// Starts a run, or finds it started already.
+    ///
+    /// # Errors
+    /// [`LedgerError::RunConflict`] when the id or the caller's key belongs to a run with another workflow or input.
+    async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError>;
+
+    /// Takes a run: the one named, or the one that has been due longest. Raises its fencing token, records the claim
+    /// (`run_claimed`), and counts a crash when the last owner vanished. A run is claimable when it is `ready` or
+    /// `waiting` and due, or `running` under a dead lease. A named run that waits is claimable before it is due when
+    /// `early` is set.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`] when the named run does not exist.
+    async fn claim(
+        &self,
+        by: &ClaimBy,
+        run: Option<&RunId>,
+        early: bool,
+        at: Timestamp,
+    ) -> Result<ClaimOutcome, LedgerError>;
+
+    /// Extends a lease, from now by the database's clock.
+    ///
+    /// # Errors
+    /// [`LedgerError::Fenced`] when it is gone (expired leases that nobody took may be extended).
+    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError>;
+
+    /// Makes a step of a run durable. When this returns, it is on disk.
+    ///
+    /// # Errors
+    /// [`LedgerError::Fenced`]; [`LedgerError::EffectOwned`]; [`LedgerError::Indeterminate`].
+    async fn append(&self, append: Append) -> Result<Head, LedgerError>;
+
+    /// Writes a person's decision about a run that no worker holds; raises the fencing token, so that nothing older can
+    /// write after it.
+    ///
+    /// # Errors
+    /// [`LedgerError::State`] when a worker holds the run or the chain has grown since.
+    async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError>;
+
+    /// The run of that id.
+    async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError>;
+
+    /// A page of runs.
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRecord>, LedgerError>;
+
+    /// The head of a run's chain.
+    async fn head(&self, run: &RunId) -> Result<Head, LedgerError>;
+
+    /// A page of a run's entries after number `after`.
+    async fn history(&self, run: &RunId, after: i64, limit: u32) -> Result<Vec<Entry>, LedgerError>;
+
+    /// An effect, folded from its entries.
+    async fn effect(&self, id: &EffectId) -> Result<Option<Effect>, LedgerError>;
+
+    /// The effects that a run owns, folded, of one step.
+    async fn step_effects(
+        &self,
+        run: &RunId,
+        node: &Name,
+        visit: u32,
+    ) -> Result<Vec<Effect>, LedgerError>;
+
+    /// A page of effects.
+    async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError>;
+
+    /// When the next waiting run is due; `None` when none waits.
+    async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError>;
+
+    /// Stores a pinned definition under its digest; storing it again does nothing.
+    async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError>;
+
+    /// A pinned definition.
+    async fn definition(&self, digest: &str) -> Result<Option<String>, LedgerError>;
+
+    /// Registers a component under a name; the newest registration of a name is the current one. Registering the current
+    /// one again does nothing.
+    async fn put_module(
+        &self,
+        name: &Name,
+        digest: &str,
+        bytes: &[u8],
+        at: Timestamp,
+    ) -> Result<(), LedgerError>;
+
+    /// The current component of a name.
+    async fn module(&self, name: &Name) -> Result<Option<ModuleRow>, LedgerError>;
+
+    /// The bytes of a component.
+    async fn module_bytes(&self, digest: &str) -> Result<Option<Vec<u8>>, LedgerError>;
+
+    /// The current component of every name.
+    async fn modules(&self) -> Result<Vec<ModuleRow>, LedgerError>;
+
+    /// How many transactions were committed since the ledger was opened; the measure of shared commits.
+    fn commits(&self) -> u64;
+
+    /// Stops the writer after what it has taken in is durable.
+    async fn close(&self);
+}

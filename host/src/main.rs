@@ -1,0 +1,2 @@
+//! The `twice` command.
+fn main() {}

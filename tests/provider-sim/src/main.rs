@@ -1,0 +1,2 @@
+//! The provider.
+fn main() {}
