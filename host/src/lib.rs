@@ -1,1 +1,5 @@
-//! Placeholder.
+//! Twice runs workflow nodes that nobody has to trust. This crate is everything of it that meets the world.
+
+pub mod cli;
+pub mod engine;
+pub mod tool;

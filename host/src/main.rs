@@ -1,2 +1,5 @@
 //! The `twice` command.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    twice::cli::main()
+}

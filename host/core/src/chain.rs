@@ -71,7 +71,9 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// The numbers are not 1, 2, 3, ….
-    #[error("entry {found} of run {run} stands where entry {expected} belongs: entries are missing, doubled or reordered")]
+    #[error(
+        "entry {found} of run {run} stands where entry {expected} belongs: entries are missing, doubled or reordered"
+    )]
     Sequence {
         /// The run.
         run: RunId,

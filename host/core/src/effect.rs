@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Contract;
 use crate::event::{
-    Authorization, Conflict, ConflictDecision, EffectEvent, Failure, Probe, ProbeResult, Proposal, Receipt, UnknownReason,
+    Authorization, Conflict, ConflictDecision, EffectEvent, Failure, Probe, ProbeResult, Proposal,
+    Receipt, UnknownReason,
 };
 use crate::ids::{EffectId, Fence, RunId};
 use crate::outcome::Verdict;
@@ -84,6 +85,8 @@ pub struct Attempt {
     pub fence: Fence,
     /// When its REQUESTED entry was made.
     pub requested_at: Timestamp,
+    /// `sha256:` and the digest of the exact body bytes; every attempt sends the same.
+    pub body_hash: String,
     /// What became of it; `None` while no answer is recorded (after a crash: indeterminate, whatever the logs suggest).
     pub verdict: Option<Verdict>,
     /// When its verdict was recorded.
@@ -193,6 +196,7 @@ impl Effect {
                     number: start.attempt,
                     fence,
                     requested_at: at,
+                    body_hash: start.body_hash.clone(),
                     verdict: None,
                     settled_at: None,
                 });

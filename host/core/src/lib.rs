@@ -13,6 +13,7 @@ pub mod json;
 pub mod limits;
 pub mod outcome;
 pub mod reconcile;
+pub mod redact;
 pub mod run;
 pub mod time;
 pub mod transition;

@@ -283,7 +283,8 @@ pub trait Ledger: Send + Sync + 'static {
     async fn head(&self, run: &RunId) -> Result<Head, LedgerError>;
 
     /// A page of a run's entries after number `after`.
-    async fn history(&self, run: &RunId, after: i64, limit: u32) -> Result<Vec<Entry>, LedgerError>;
+    async fn history(&self, run: &RunId, after: i64, limit: u32)
+    -> Result<Vec<Entry>, LedgerError>;
 
     /// An effect, folded from its entries.
     async fn effect(&self, id: &EffectId) -> Result<Option<Effect>, LedgerError>;

@@ -22,7 +22,9 @@ pub enum LedgerError {
         id: String,
     },
     /// The run exists with another workflow or input; nothing was written.
-    #[error("run `{run}` exists already with {difference}; choose another run id, or repeat the first start exactly")]
+    #[error(
+        "run `{run}` exists already with {difference}; choose another run id, or repeat the first start exactly"
+    )]
     RunConflict {
         /// The run.
         run: RunId,
@@ -69,7 +71,9 @@ pub enum LedgerError {
         source: sqlx::Error,
     },
     /// The connection failed while committing: the write may or may not be there. Read again before anything is sent.
-    #[error("the ledger lost its connection while it committed ({action}); whether it was written is not known")]
+    #[error(
+        "the ledger lost its connection while it committed ({action}); whether it was written is not known"
+    )]
     Indeterminate {
         /// What was to be done.
         action: &'static str,

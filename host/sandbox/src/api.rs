@@ -166,7 +166,9 @@ pub enum SandboxError {
         unknown: Vec<String>,
     },
     /// It does not export `run` as the world says.
-    #[error("the component does not export `run: func(input: string) -> result<string, node-error>`: {problem}")]
+    #[error(
+        "the component does not export `run: func(input: string) -> result<string, node-error>`: {problem}"
+    )]
     NoRun {
         /// What it exports instead.
         problem: String,

@@ -1,0 +1,1 @@
+//! The executor: does what the rules in `twice-core` say, and nothing else.
