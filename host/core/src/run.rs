@@ -117,6 +117,7 @@ impl Progress {
             | RunEvent::Parked { .. }
             | RunEvent::Halted { .. }
             | RunEvent::Released { .. }
+            | RunEvent::RequestRefused { .. }
             | RunEvent::Adopted { .. }
             | RunEvent::Completed { .. }
             | RunEvent::Failed { .. }
