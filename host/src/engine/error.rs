@@ -47,6 +47,9 @@ pub enum EngineError {
         #[source]
         source: Illegal,
     },
+    /// The lease was lost while a step ran; whoever has the run now goes on with it.
+    #[error("the lease was lost; another worker has the run")]
+    LeaseLost,
     /// The machine has no source of randomness for ids.
     #[error("cannot draw a random id: {problem}")]
     Randomness {
@@ -59,6 +62,6 @@ impl EngineError {
     /// Whether another worker took the run, which is no fault at all.
     #[must_use]
     pub const fn is_fenced(&self) -> bool {
-        matches!(self, Self::Ledger(LedgerError::Fenced { .. }))
+        matches!(self, Self::LeaseLost | Self::Ledger(LedgerError::Fenced { .. }))
     }
 }

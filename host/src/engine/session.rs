@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use twice_core::chain::{Content, NewEntry};
+use tokio::task::JoinHandle;
+use twice_core::chain::{Content, Head, NewEntry};
 use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::run::{Progress, RunState};
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{Append, Claim, Ledger, RunChange, RunRecord};
+use twice_ledger::{Append, Claim, Ledger, LedgerError, RunChange, RunRecord};
 
 use super::boundary::Boundaries;
 use super::error::EngineError;
@@ -38,6 +39,7 @@ pub struct Session {
     entries: Vec<NewEntry>,
     touched: BTreeSet<EffectId>,
     advanced: bool,
+    writing: Option<JoinHandle<Result<Head, LedgerError>>>,
 }
 
 impl Session {
@@ -63,6 +65,7 @@ impl Session {
             entries: Vec::new(),
             touched: BTreeSet::new(),
             advanced: false,
+            writing: None,
         }
     }
 
@@ -91,6 +94,11 @@ impl Session {
             .map(|effect| (effect.id.clone(), effect))
             .collect();
         Ok(())
+    }
+
+    /// Starts a step that nobody started before: it has no effects yet.
+    pub fn forget_step(&mut self) {
+        self.effects.clear();
     }
 
     /// An effect of this step.
@@ -170,7 +178,7 @@ impl Session {
     /// [`EngineError::Ledger`]; after `Indeterminate` nothing may be sent, and the run is given up to be claimed afresh.
     pub async fn flush(&mut self) -> Result<(), EngineError> {
         if self.entries.is_empty() {
-            return Ok(());
+            return self.finish_write().await;
         }
         let change = RunChange {
             state: RunState::Running,
@@ -197,7 +205,10 @@ impl Session {
         self.write(RunChange { state, progress, output, reason, due_at }).await
     }
 
+    /// A call of the guest may be cut off at any await by its time limit. What was handed to the ledger is then still
+    /// under way, so it runs as a task of its own and the next write waits for it first.
     async fn write(&mut self, change: RunChange) -> Result<(), EngineError> {
+        self.finish_write().await?;
         let effects =
             self.touched.iter().filter_map(|id| self.effects.get(id)).cloned().collect();
         let append = Append {
@@ -209,7 +220,18 @@ impl Session {
             progress_made: std::mem::take(&mut self.advanced),
         };
         self.touched.clear();
-        self.ledger.append(append).await?;
-        Ok(())
+        let ledger = Arc::clone(&self.ledger);
+        self.writing = Some(tokio::spawn(async move { ledger.append(append).await }));
+        self.finish_write().await
+    }
+
+    async fn finish_write(&mut self) -> Result<(), EngineError> {
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        let written = writing.await;
+        self.writing = None;
+        match written {
+            Ok(result) => result.map(drop).map_err(EngineError::Ledger),
+            Err(_) => Err(EngineError::Ledger(LedgerError::Closed)),
+        }
     }
 }
