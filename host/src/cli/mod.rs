@@ -22,6 +22,7 @@ use clap::{Parser, Subcommand};
 
 use self::exit::Exit;
 use self::term::Term;
+use crate::engine::boundary::Boundaries;
 
 /// Runs workflow nodes that nobody has to trust. A node computes, and asks: every effect on the outside world is given
 /// an identity, written down before it is sent, and answered from the ledger ever after.
@@ -65,6 +66,12 @@ enum Command {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    main_with(Boundaries::none())
+}
+
+/// Runs the command line of this process, with `boundaries` in its executor: how tests kill it at a chosen place.
+#[must_use]
+pub fn main_with(boundaries: Boundaries) -> ExitCode {
     let cli = Cli::parse();
     let term = Term::detect();
     init_logs();
@@ -75,7 +82,7 @@ pub fn main() -> ExitCode {
             return Exit::Error.into();
         }
     };
-    let place = open::Place { project: cli.project, database: cli.database };
+    let place = open::Place { project: cli.project, database: cli.database, boundaries };
     let done = runtime.block_on(async {
         match cli.command {
             Command::Init(command) => command.run(&term),

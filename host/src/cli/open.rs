@@ -22,12 +22,14 @@ use crate::tool::http::{HttpConfig, HttpDriver};
 use crate::tool::{Drivers, SystemSecrets};
 
 /// Where the user says the project and its ledger are.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Place {
     /// `--project`.
     pub project: Option<PathBuf>,
     /// `--database`.
     pub database: Option<String>,
+    /// Where crashes are injected into the executor.
+    pub boundaries: Boundaries,
 }
 
 /// The machine's clock.
@@ -119,7 +121,7 @@ impl Place {
             drivers: Arc::new(Drivers::new(http)),
             clock: Arc::new(SystemClock),
             observer,
-            boundaries: Boundaries::none(),
+            boundaries: self.boundaries.clone(),
             worker: worker_id()?,
             lease_ms: self.lease_ms()?,
         }))

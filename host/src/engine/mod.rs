@@ -38,7 +38,10 @@ use self::lease::{Heartbeat, LeaseClock};
 use self::observer::{Observer, Progress};
 use self::session::Session;
 use self::step::{StepContext, StepEnd};
-use crate::tool::Drivers;
+use crate::tool::{AnyRequest, Driver};
+
+/// What performs effects: the drivers of all kinds of tools behind one object.
+pub type Performer = dyn Driver<Request = AnyRequest>;
 
 /// Everything an executor is made of.
 pub struct Parts {
@@ -47,7 +50,7 @@ pub struct Parts {
     /// What runs components.
     pub sandbox: Arc<Sandbox>,
     /// What performs effects.
-    pub drivers: Arc<Drivers>,
+    pub drivers: Arc<Performer>,
     /// The host's clock.
     pub clock: Arc<dyn Clock>,
     /// Whoever watches.

@@ -18,23 +18,23 @@ use super::compiled::{Compiled, CompiledNode, CompiledSlot};
 use super::drive::{self, Stop};
 use super::error::EngineError;
 use super::gateway::Gateway;
+use super::Performer;
 use super::observer::Progress;
 use super::resolve::Receipts;
 use super::session::Session;
-use crate::tool::Drivers;
 
 /// What a step needs besides its session.
 #[derive(Clone)]
 pub struct StepContext {
     compiled: Arc<Compiled>,
     node: usize,
-    drivers: Arc<Drivers>,
+    drivers: Arc<Performer>,
 }
 
 impl StepContext {
     /// The context of the node at that place in the definition.
     #[must_use]
-    pub const fn new(compiled: Arc<Compiled>, node: usize, drivers: Arc<Drivers>) -> Self {
+    pub const fn new(compiled: Arc<Compiled>, node: usize, drivers: Arc<Performer>) -> Self {
         Self { compiled, node, drivers }
     }
 
@@ -46,7 +46,7 @@ impl StepContext {
 
     /// The tools.
     #[must_use]
-    pub fn drivers(&self) -> &Drivers {
+    pub fn drivers(&self) -> &Performer {
         &self.drivers
     }
 

@@ -18,6 +18,7 @@ use super::exit::Exit;
 use super::open::Place;
 use super::term::Term;
 use super::{init, node, scaffold};
+use crate::engine::boundary::Boundaries;
 
 const RUN: &str = "run-781";
 const WORKFLOW: &str = "damaged-item-refund";
@@ -62,7 +63,7 @@ async fn prepare(term: &Term, root: &Path) -> anyhow::Result<()> {
         .map_err(|problems| anyhow::anyhow!("the demo's project has problems: {problems:?}"))?;
     let dir = scaffold::rust_node(root, &project, &name)?;
     let bytes = node::build(term, &dir).await?;
-    let place = Place { project: Some(root.to_path_buf()), database: None };
+    let place = Place { project: Some(root.to_path_buf()), database: None, boundaries: Boundaries::none() };
     node::register(term, &place, &name, bytes).await
 }
 
