@@ -1,0 +1,3 @@
+//! The rules, tested through the crate's public interface.
+
+mod json;
