@@ -1,3 +1,5 @@
 //! The rules, tested through the crate's public interface.
 
+mod chain;
+mod fixtures;
 mod json;
