@@ -21,6 +21,10 @@ pub type Hash = [u8; 32];
 
 /// What an entry says.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "contents are made one at a time and written at once, never kept in bulk"
+)]
 pub enum Content {
     /// Something about an effect.
     Effect {

@@ -77,9 +77,12 @@ fn a_result_of_full_depth_still_reads_back() {
 fn the_hash_of_an_entry_is_pinned() {
     let hex = |hash: [u8; 32]| data_encoding::HEXLOWER.encode(&hash);
     let entries = chain(contents());
-    expect!["d56774cfdff1a8b2840b83cef6929072448a88e9981b40a03105e9773e0cf190"].assert_eq(&hex(Head::empty(&run()).hash));
-    expect!["68d660c63d86b3223d54ae8a3dcf6dc6a51c807ed4755c29c705a884a7646c07"].assert_eq(&hex(entries[0].hash));
-    expect!["4b83c4e71f5dc1bdf717e0c68d7fd66d769906cb61815bf3ca47b53007da19ee"].assert_eq(&hex(entries[2].hash));
+    expect!["d56774cfdff1a8b2840b83cef6929072448a88e9981b40a03105e9773e0cf190"]
+        .assert_eq(&hex(Head::empty(&run()).hash));
+    expect!["68d660c63d86b3223d54ae8a3dcf6dc6a51c807ed4755c29c705a884a7646c07"]
+        .assert_eq(&hex(entries[0].hash));
+    expect!["4b83c4e71f5dc1bdf717e0c68d7fd66d769906cb61815bf3ca47b53007da19ee"]
+        .assert_eq(&hex(entries[2].hash));
     expect![[r#"{"data":{"policy":"granted","request_hash":"sha256:095e81fd22ff277a717223020d4918f0cc140a87de1b57988047d8a7d9bea896"},"event":"authorized"}"#]].assert_eq(&entries[2].body);
 }
 

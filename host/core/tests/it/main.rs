@@ -3,3 +3,5 @@
 mod chain;
 mod fixtures;
 mod json;
+mod outcome;
+mod settle;
