@@ -4,4 +4,5 @@ mod chain;
 mod fixtures;
 mod json;
 mod outcome;
+mod reconcile;
 mod settle;
