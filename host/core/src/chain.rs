@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::{EffectEvent, RunEvent};
+use crate::identity::tagged_sha256;
 use crate::ids::{EffectId, Fence, RunId};
+use crate::json;
 use crate::time::Timestamp;
 
 /// A digest in the chain.
@@ -138,5 +140,59 @@ impl Content {
             Self::Run(event) => serde_json::to_value(event),
         }
         .expect("events are plain data")
+    }
+
+    /// Reads an event back from its stored form.
+    ///
+    /// # Errors
+    /// In words, when the body is not an event of that kind.
+    pub fn from_stored(kind: &str, effect: Option<EffectId>, body: &str) -> Result<Self, String> {
+        let content = match effect {
+            Some(effect) => {
+                let event = serde_json::from_str(body).map_err(|error| error.to_string())?;
+                Self::Effect { effect, event }
+            }
+            None => Self::Run(serde_json::from_str(body).map_err(|error| error.to_string())?),
+        };
+        if content.kind() == kind {
+            Ok(content)
+        } else {
+            Err(format!("the body is a `{}`, not a `{kind}`", content.kind()))
+        }
+    }
+}
+
+impl Head {
+    /// The head of a chain without entries; differs from run to run.
+    #[must_use]
+    pub fn empty(run: &RunId) -> Self {
+        Self { seq: 0, hash: tagged_sha256("twice/chain/v1", run.as_str().as_bytes()) }
+    }
+}
+
+/// Puts an entry in its place after `head`.
+#[must_use]
+pub fn seal(run: &RunId, head: Head, fence: Fence, entry: &NewEntry) -> Entry {
+    let (effect, kind) = match &entry.content {
+        Content::Effect { effect, event } => (Some(effect.clone()), event.kind().as_str()),
+        Content::Run(event) => (None, event.kind()),
+    };
+    let seq = head.seq + 1;
+    let body = json::canonical(&entry.content.to_value());
+    let sealed = serde_json::json!({
+        "run": run, "seq": seq, "fence": fence, "at": entry.at, "effect": effect, "kind": kind,
+        "body": body, "prev": data_encoding::HEXLOWER.encode(&head.hash),
+    });
+    let hash = tagged_sha256("twice/entry/v1", json::canonical(&sealed).as_bytes());
+    Entry {
+        run: run.clone(),
+        seq,
+        fence,
+        at: entry.at,
+        effect,
+        kind: kind.to_owned(),
+        body,
+        prev: head.hash,
+        hash,
     }
 }
