@@ -19,7 +19,7 @@ pub(super) fn before_head(error: &reqwest::Error, witness: &Witness, tls: bool) 
 pub(super) fn in_body(error: &reqwest::Error, status: u16) -> Fault {
     let kind = if error.is_timeout() {
         FaultKind::BodyTimeout
-    } else if find::<io::Error>(error).is_some_and(|io| is_bad_framing(io.kind())) {
+    } else if system_error(error).is_some_and(is_bad_framing) {
         FaultKind::Parse
     } else {
         FaultKind::BodyTruncated
@@ -64,7 +64,7 @@ fn kind_of_connect(error: &reqwest::Error, tls: bool) -> FaultKind {
     if error.is_timeout() {
         return FaultKind::ConnectTimeout;
     }
-    match find::<io::Error>(error).map(io::Error::kind) {
+    match system_error(error) {
         // A TCP connection that is not made is refused or unreachable; one that ends was made, so this is the handshake.
         Some(
             io::ErrorKind::UnexpectedEof
@@ -91,7 +91,7 @@ fn kind_of_exchange(error: &reqwest::Error) -> FaultKind {
             return FaultKind::ClosedBeforeHead;
         }
     }
-    match find::<io::Error>(error).map(io::Error::kind) {
+    match system_error(error) {
         Some(
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
@@ -118,7 +118,7 @@ fn message(kind: FaultKind, error: &reqwest::Error) -> String {
     let what = words(kind);
     let reason = find::<rustls::Error>(error)
         .map(ToString::to_string)
-        .or_else(|| find::<io::Error>(error).map(|io| io.kind().to_string()));
+        .or_else(|| system_error(error).map(|kind| kind.to_string()));
     match reason {
         Some(reason) => format!("{what}: {reason}"),
         None => what.to_owned(),
@@ -147,19 +147,25 @@ const fn words(kind: FaultKind) -> &'static str {
     }
 }
 
-/// The first error of a type in the source chain. Errors inside an `io::Error` are not in its chain of sources and are
-/// looked at, too.
+/// The first error of a type in the source chain.
 fn find<T: Error + 'static>(error: &reqwest::Error) -> Option<&T> {
-    let mut next: Option<&(dyn Error + 'static)> = error.source();
-    while let Some(current) = next {
-        if let Some(found) = current.downcast_ref::<T>() {
-            return Some(found);
-        }
-        let inner = current.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = match inner {
-            Some(inner) => Some(inner),
-            None => current.source(),
-        };
+    chain(error).find_map(|error| error.downcast_ref::<T>())
+}
+
+/// What the system said: connectors wrap its errors in others of kind `Other`, so the innermost one counts.
+fn system_error(error: &reqwest::Error) -> Option<io::ErrorKind> {
+    chain(error).filter_map(|error| error.downcast_ref::<io::Error>()).last().map(io::Error::kind)
+}
+
+/// The sources of an error.
+fn chain(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |current| source(*current))
+}
+
+/// What an `io::Error` wraps is not its source, so it would be missed.
+fn source<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
     }
-    None
 }
