@@ -20,7 +20,7 @@ use twice_workflow::model::{
 };
 
 /// Total time of one attempt in these tests; long enough for a busy machine, short enough to wait for in full.
-pub(super) const TIMEOUT_MS: u64 = 1_500;
+pub(super) const TIMEOUT_MS: u64 = 1_000;
 /// Largest response body in these tests.
 pub(super) const BODY_MAX: u64 = 4_096;
 
@@ -72,7 +72,7 @@ pub(super) fn operation() -> Operation {
             retry: Retry { attempts: 3, initial_ms: 10, max_ms: 100 },
             horizon_ms: 60_000,
         },
-        connect_timeout_ms: 700,
+        connect_timeout_ms: 500,
         response_bytes_max: BODY_MAX,
     }
 }

@@ -17,8 +17,8 @@ fn head(text: &str) -> Step {
 }
 
 fn rows() -> Vec<Row> {
-    use FaultKind::{BodyTimeout, BodyTruncated, ClosedBeforeHead, Parse, Timeout};
-    use Step::{AwaitClose, ReadBytes, ReadRequest, Reset};
+    use FaultKind::{BodyTruncated, ClosedBeforeHead, Parse};
+    use Step::{ReadBytes, ReadRequest, Reset};
     let unsure = |name, script: Script, end| Row::new(name, script, end, Verdict::Indeterminate);
     let created = "HTTP/1.1 201 Created\r\n";
     vec![
@@ -26,7 +26,6 @@ fn rows() -> Vec<Row> {
         unsure("closed amid the request", vec![ReadBytes(30)], End::Fault(ClosedBeforeHead)),
         unsure("closed before the head", vec![ReadRequest], End::Fault(ClosedBeforeHead)),
         unsure("reset before the head", vec![ReadRequest, Reset], End::Fault(ClosedBeforeHead)),
-        unsure("no head in time", vec![ReadRequest, AwaitClose], End::Fault(Timeout)),
         unsure(
             "closed amid the head",
             vec![ReadRequest, head("HTTP/1.1 201 Created\r\ncontent-")],
@@ -36,11 +35,6 @@ fn rows() -> Vec<Row> {
             "reset amid the head",
             vec![ReadRequest, head("HTTP/1.1 20"), Reset],
             End::Fault(ClosedBeforeHead),
-        ),
-        unsure(
-            "a head that does not end in time",
-            vec![ReadRequest, head(created), AwaitClose],
-            End::Fault(Timeout),
         ),
         unsure("garbage", vec![ReadRequest, head("\u{1}\u{2}nonsense\r\n\r\n")], End::Fault(Parse)),
         unsure(
@@ -85,11 +79,6 @@ fn rows() -> Vec<Row> {
             End::BodyFault(Parse, 201),
         ),
         unsure(
-            "a body that does not end in time",
-            vec![ReadRequest, head("HTTP/1.1 201 C\r\ncontent-length: 99\r\n\r\n{"), AwaitClose],
-            End::BodyFault(BodyTimeout, 201),
-        ),
-        unsure(
             "truncated body of a refusal",
             vec![ReadRequest, head("HTTP/1.1 402 No\r\ncontent-length: 99\r\n\r\n{")],
             End::BodyFault(BodyTruncated, 402),
@@ -97,9 +86,36 @@ fn rows() -> Vec<Row> {
     ]
 }
 
+fn slow_rows() -> Vec<Row> {
+    use FaultKind::{BodyTimeout, Timeout};
+    use Step::{AwaitClose, ReadRequest};
+    let unsure = |name, script: Script, end| Row::new(name, script, end, Verdict::Indeterminate);
+    let created = "HTTP/1.1 201 Created\r\n";
+    vec![
+        unsure("no head in time", vec![ReadRequest, AwaitClose], End::Fault(Timeout)),
+        unsure(
+            "a head that does not end in time",
+            vec![ReadRequest, head(created), AwaitClose],
+            End::Fault(Timeout),
+        ),
+        unsure(
+            "a body that does not end in time",
+            vec![ReadRequest, head("HTTP/1.1 201 C\r\ncontent-length: 99\r\n\r\n{"), AwaitClose],
+            End::BodyFault(BodyTimeout, 201),
+        ),
+    ]
+}
+
 #[test]
 fn every_way_of_losing_an_answer_is_indeterminate() {
     for row in rows() {
+        check(&row, &operation());
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_come_in_time_is_indeterminate() {
+    for row in slow_rows() {
         check(&row, &operation());
     }
 }
@@ -172,6 +188,30 @@ fn a_connection_that_does_not_come_about_in_time_sent_nothing() {
     let (exchange, _) =
         run(exchange_with(Transport::Tls, &ca, tls, operation(), row.script.clone()));
     check_exchange(&row, "a handshake without answer", &exchange);
+}
+
+/// The client's own total timeout says the same whether it fires while connecting or after everything was sent; the
+/// witness tells them apart.
+#[test]
+fn a_total_timeout_while_connecting_sent_nothing() {
+    let row = Row::new(
+        "total timeout while connecting",
+        vec![],
+        End::Fault(FaultKind::ConnectTimeout),
+        Verdict::NotSent,
+    );
+    let mut hasty = operation();
+    hasty.contract.timeout_ms = 200;
+    hasty.connect_timeout_ms = 60_000;
+    let mut bare = hasty.clone();
+    bare.request.body = None;
+    run(async {
+        let unanswered = Unanswered::start().await;
+        for (what, operation) in [("with a body", hasty), ("without a body", bare)] {
+            let bench = Bench::new(&unanswered.url("http"), operation, None);
+            check_exchange(&row, what, &bench.send().await);
+        }
+    });
 }
 
 #[track_caller]
@@ -249,6 +289,22 @@ fn a_turn_that_comes_too_late_sends_nothing() {
         let soon = Instant::now() + Duration::from_millis(100);
         check_exchange(&row, "rate limit", &bench.send_before(soon).await);
         assert_eq!(server.finish().await.requests.len(), 1);
+    });
+}
+
+#[test]
+fn a_rate_limit_spaces_requests() {
+    run(async {
+        let script = vec![Step::ReadRequest, reply(201, &[], "{\"id\":\"re_1\"}")];
+        let server = FaultServer::start(None, vec![script; 3]).await;
+        let mut bench = Bench::new(&server.url(), operation(), None);
+        bench.http().rate_per_second = Some(20);
+        let start = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(End::of(&bench.send().await), End::Status(201));
+        }
+        assert!(start.elapsed() >= Duration::from_millis(95), "{:?}", start.elapsed());
+        assert_eq!(server.finish().await.requests.len(), 3);
     });
 }
 

@@ -105,7 +105,10 @@ fn judge_body(status: u16, mut bytes: Vec<u8>, cut: Option<u64>, schema: Option<
     } else if !bytes.is_empty() {
         match parse(&bytes) {
             Ok(value) => {
-                answer.schema_error = schema.and_then(|schema| schema_error(schema, &value));
+                // The schema is that of a success; the body of a refusal is of another kind.
+                answer.schema_error = schema
+                    .filter(|_| (200..300).contains(&status))
+                    .and_then(|schema| schema_error(schema, &value));
                 answer.body = Body::Json(value);
             }
             Err(problem) => {

@@ -34,7 +34,7 @@ use self::pace::Paces;
 pub use self::request::HttpReady;
 use self::request::Terms;
 use self::witness::{Witness, WitnessedBody};
-use super::secret::SecretSource;
+use super::secret::{SecretError, SecretSource};
 use super::{Call, Driver, PrepareError, Prepared};
 
 /// What the driver of `http` tools needs from its host.
@@ -136,10 +136,16 @@ impl HttpDriver {
                     "the tool does not declare it; add it to `secrets`".to_owned(),
                 )
             })?;
-            let value = self
-                .secrets
-                .read(reference)
-                .map_err(|error| failed(reference, error.to_string()))?;
+            let value = self.secrets.read(reference).map_err(|error| {
+                // What is not a reference may be the value itself.
+                let shown = match &error {
+                    SecretError::BadReference => "no reference",
+                    SecretError::NotSet { .. }
+                    | SecretError::Unreadable { .. }
+                    | SecretError::NotText => reference,
+                };
+                failed(shown, error.to_string())
+            })?;
             self.register(&value);
             secrets.insert(name.clone(), value);
         }

@@ -25,7 +25,9 @@ impl Paces {
         let rate = NonZeroU32::new(per_second?)?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let pace = made.entry((tool.clone(), rate)).or_insert_with(|| {
-            Arc::new(RateLimiter::direct_with_clock(Quota::per_second(rate), MonotonicClock))
+            // Evenly spaced: a burst at the start of a second would make it twice as many within one.
+            let quota = Quota::per_second(rate).allow_burst(NonZeroU32::MIN);
+            Arc::new(RateLimiter::direct_with_clock(quota, MonotonicClock))
         });
         Some(Arc::clone(pace))
     }

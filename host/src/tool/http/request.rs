@@ -155,8 +155,12 @@ struct Headers {
 
 impl Headers {
     fn insert(&mut self, name: HeaderName, value: &str, secret: bool) -> Result<(), &'static str> {
-        let mut sent = HeaderValue::from_str(value)
-            .map_err(|_| "its value holds characters that headers cannot carry")?;
+        const UNFIT: &str = "its value holds characters that headers cannot carry; \
+             only printable ASCII is read alike everywhere";
+        if !value.is_ascii() {
+            return Err(UNFIT);
+        }
+        let mut sent = HeaderValue::from_str(value).map_err(|_| UNFIT)?;
         sent.set_sensitive(secret);
         if !secret {
             self.shown.insert(name.as_str().to_owned(), json!(value));

@@ -200,3 +200,44 @@ async fn connect<T>(
     witness.connected.store(true, Ordering::SeqCst);
     Ok(connection)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn poll(body: &mut WitnessedBody) -> Poll<Option<Result<Frame<Bytes>, Refused>>> {
+        Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[track_caller]
+    fn check(left: Duration, expected: Result<&'static [u8], Refused>, sent: Sent) {
+        let witness = Witness::new(Instant::now() + left, MINUTE, true, true);
+        let mut body = WitnessedBody::new(Bytes::from_static(b"{}"), Arc::clone(&witness));
+        assert_eq!(witness.sent(), Sent::Nothing, "before it is asked for");
+        let Poll::Ready(Some(frame)) = poll(&mut body) else { panic!("one frame is there") };
+        let data = frame.map(|frame| frame.into_data().unwrap_or_default());
+        assert_eq!(data.as_deref(), expected.as_deref());
+        assert_eq!(witness.sent(), sent);
+        assert!(matches!(poll(&mut body), Poll::Ready(None)), "it comes once");
+    }
+
+    #[test]
+    fn the_body_is_given_once_and_in_time_only() {
+        check(MINUTE, Ok(b"{}"), Sent::Maybe);
+        check(Duration::ZERO, Err(Refused::LeaseTooShort), Sent::Nothing);
+    }
+
+    #[test]
+    fn without_a_body_only_an_own_connection_proves_anything() {
+        let witness = |own| Witness::new(Instant::now() + MINUTE, MINUTE, own, false);
+        assert_eq!(witness(true).sent(), Sent::Nothing);
+        assert_eq!(witness(false).sent(), Sent::Maybe);
+        let connected = witness(true);
+        connected.connected.store(true, Ordering::SeqCst);
+        assert_eq!(connected.sent(), Sent::Maybe);
+    }
+}
