@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::io;
 
-use twice_core::outcome::{Exchange, Fault, FaultKind};
+use twice_core::outcome::{Exchange, Fault, FaultKind, Sent};
 
 use super::witness::{Refused, Witness};
 
@@ -48,11 +48,9 @@ fn kind_before_head(error: &reqwest::Error, witness: &Witness, tls: bool) -> Fau
         return kind_of_connect(error, tls);
     }
     if error.is_timeout() {
-        return if witness.still_connecting() {
-            FaultKind::ConnectTimeout
-        } else {
-            FaultKind::Timeout
-        };
+        // Where connections are kept, a request may have left by another one than the one that was being made for it.
+        let connecting = witness.still_connecting() && witness.sent() == Sent::Nothing;
+        return if connecting { FaultKind::ConnectTimeout } else { FaultKind::Timeout };
     }
     kind_of_exchange(error)
 }
