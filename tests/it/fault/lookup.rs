@@ -174,6 +174,13 @@ fn what_is_not_as_declared_tells_nothing() {
     check_error(&searching(), answer(200, json!({ "data": {} })), "no array at /data");
     let renamed = json!({ "data": [{ "id": "re_1", "ref": ours() }] });
     check_error(&searching(), answer(200, renamed), "not one of the objects");
+    let nameless = json!({ "reference": ours(), "status": "done", "amount": 4200 });
+    let two = json!({ "data": [nameless, object("re_1", "done", 4200)] });
+    check_error(
+        &searching(),
+        answer(200, two),
+        "one of the objects that the lookup found has no id",
+    );
     check_error(&searching(), vec![Step::ReadRequest, reply(200, &[], "")], "no body");
     check_error(&searching(), vec![Step::ReadRequest, reply(200, &[], "<html>")], "not JSON");
     check_error(&searching(), vec![Step::ReadRequest, reply(200, &[], &"[".repeat(9_000))], "over");

@@ -31,7 +31,7 @@ const STATUSES: [(u16, Verdict); 60] = {
         (304, Unsure),
         (307, Unsure),
         (308, Unsure),
-        (400, Rejected),
+        (400, Unsure),
         (401, Rejected),
         (402, Rejected),
         (403, Rejected),

@@ -205,13 +205,45 @@ pub(super) struct Row {
     pub(super) end: End,
     /// The verdict on an operation that declares nothing.
     pub(super) verdict: Verdict,
-    /// The classifier's rule, where its name is part of the contract.
-    pub(super) rule: Option<&'static str>,
+    /// The classifier's rule that says so.
+    pub(super) rule: String,
 }
 
 impl Row {
     pub(super) fn new(name: &'static str, script: Script, end: End, verdict: Verdict) -> Self {
-        Self { name, script, end, verdict, rule: None }
+        let rule = match end {
+            End::Status(status) => format!("http.{status}"),
+            End::Fault(kind) | End::BodyFault(kind, _) => format!("transport.{}", word(kind)),
+        };
+        Self { name, script, end, verdict, rule }
+    }
+
+    /// The same, by another rule than the one that the end suggests.
+    pub(super) fn by(self, rule: &str) -> Self {
+        Self { rule: rule.to_owned(), ..self }
+    }
+}
+
+/// The word for a fault in the name of its rule.
+const fn word(kind: FaultKind) -> &'static str {
+    match kind {
+        FaultKind::Build => "build",
+        FaultKind::Secret => "secret",
+        FaultKind::Dns => "dns",
+        FaultKind::Connect => "connect",
+        FaultKind::ConnectTimeout => "connect_timeout",
+        FaultKind::Tls => "tls",
+        FaultKind::LeaseTooShort => "lease_too_short",
+        FaultKind::Timeout => "timeout",
+        FaultKind::ClosedBeforeHead => "closed_before_head",
+        FaultKind::Write => "write",
+        FaultKind::RefusedStream => "refused_stream",
+        FaultKind::StreamReset => "stream_reset",
+        FaultKind::Parse => "parse",
+        FaultKind::BodyTruncated => "body_truncated",
+        FaultKind::BodyTimeout => "body_timeout",
+        FaultKind::Abandoned => "abandoned",
+        FaultKind::Other => "other",
     }
 }
 
@@ -267,7 +299,7 @@ pub(super) fn check(row: &Row, operation: &Operation) {
 
 #[track_caller]
 pub(super) fn check_exchange(row: &Row, over: &str, exchange: &Exchange) {
-    let context = format!("{} over {over} ({:?}): {exchange:?}", row.name, row.rule);
+    let context = format!("{} over {over} ({}): {exchange:?}", row.name, row.rule);
     assert_eq!(End::of(exchange), row.end, "{context}");
     let not_sent = row.verdict == Verdict::NotSent;
     assert_eq!(exchange.sent == Sent::Nothing, not_sent, "{context}");

@@ -78,11 +78,13 @@ fn rows() -> Vec<Row> {
             ],
             End::BodyFault(Parse, 201),
         ),
-        unsure(
-            "truncated body of a refusal",
+        Row::new(
+            "truncated body of a refusal that needs none",
             vec![ReadRequest, head("HTTP/1.1 402 No\r\ncontent-length: 99\r\n\r\n{")],
             End::BodyFault(BodyTruncated, 402),
-        ),
+            Verdict::Rejected,
+        )
+        .by("http.402"),
     ]
 }
 

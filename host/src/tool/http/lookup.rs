@@ -116,10 +116,7 @@ fn judge_objects(
     mut objects: Vec<Value>,
 ) -> Result<ProbeResult, String> {
     if objects.len() > 1 {
-        let external_ids = objects.iter().take(IDS_MAX).filter_map(|o| id(lookup, o)).collect();
-        let count = u32::try_from(objects.len()).unwrap_or(u32::MAX);
-        let oldest = objects.swap_remove(0);
-        return Ok(ProbeResult::Many { count, external_ids, oldest });
+        return many(lookup, objects);
     }
     let Some(result) = objects.pop() else { return Ok(ProbeResult::Miss) };
     if state_is(lookup.pending.as_ref(), &result)?.is_some() {
@@ -139,6 +136,21 @@ fn judge_objects(
         Some(difference) => ProbeResult::Mismatch { external_id, result, difference },
         None => ProbeResult::Match { external_id, result },
     })
+}
+
+/// The first is the oldest: the order is the provider's, which a tool's lookup has to ask for.
+fn many(lookup: &Lookup, mut objects: Vec<Value>) -> Result<ProbeResult, String> {
+    let first = objects.iter().take(IDS_MAX);
+    let external_ids: Vec<String> = match &lookup.external_id {
+        None => Vec::new(),
+        Some(pointer) => {
+            first.map(|object| id(lookup, object)).collect::<Option<_>>().ok_or_else(|| {
+                format!("one of the objects that the lookup found has no id at {pointer}")
+            })?
+        }
+    };
+    let count = u32::try_from(objects.len()).unwrap_or(u32::MAX);
+    Ok(ProbeResult::Many { count, external_ids, oldest: objects.swap_remove(0) })
 }
 
 /// The object's state in words, if it is one of the declared ones.
