@@ -333,6 +333,15 @@ pub enum ProbeResult {
         /// The difference, in words.
         difference: String,
     },
+    /// Exactly one object, in a state that says that it did not happen.
+    Refused {
+        /// The provider's id.
+        external_id: Option<String>,
+        /// The object.
+        result: Value,
+        /// The state it is in, in words.
+        message: String,
+    },
     /// More than one object.
     Many {
         /// How many.
