@@ -20,6 +20,7 @@
 //!
 //! A killed client changes nothing about what the simulator does, and a killed simulator loses nothing it has answered.
 
+pub mod cli;
 mod clock;
 mod connection;
 mod control;

@@ -8,19 +8,20 @@ use super::term::Term;
 
 /// Check every workflow and tool file, and say what each operation promises.
 #[derive(Debug, Args)]
-pub struct Check {
+pub(super) struct Check {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
 impl Check {
-    pub fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
         let project = place.project(term)?;
         if self.json {
-            let workflows: Vec<&str> = project.workflows().map(|w| w.name.as_str()).collect();
+            let workflows: Vec<&str> = project.workflows.keys().map(|name| name.as_str()).collect();
             let tools: Vec<_> = project
-                .tools()
+                .tools
+                .values()
                 .flat_map(|tool| {
                     tool.operations.iter().map(move |(name, operation)| {
                         serde_json::json!({
@@ -34,10 +35,10 @@ impl Check {
             term.json(&serde_json::json!({ "workflows": workflows, "operations": tools }));
             return Ok(Exit::Done);
         }
-        for workflow in project.workflows() {
+        for workflow in project.workflows.values() {
             term.line(&format!("workflow {} version {}: fine", workflow.name, workflow.version));
         }
-        for tool in project.tools() {
+        for tool in project.tools.values() {
             for (name, operation) in &tool.operations {
                 term.line(&format!(
                     "operation {}.{name}: {}",

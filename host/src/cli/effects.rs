@@ -20,7 +20,7 @@ use crate::view::{EffectDetail, EffectView};
 
 /// List, show and settle effects.
 #[derive(Debug, Subcommand)]
-pub enum Effects {
+pub(super) enum Effects {
     /// List effects
     List(List),
     /// Show everything that is known of one effect
@@ -36,7 +36,7 @@ pub enum Effects {
 /// List effects.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("which").args(["unknown", "waiting", "conflict", "state"])))]
-pub struct List {
+pub(super) struct List {
     /// Only those of this run
     #[arg(long)]
     run: Option<String>,
@@ -65,7 +65,7 @@ pub struct List {
 
 /// Show everything that is known of one effect.
 #[derive(Debug, Args)]
-pub struct Show {
+pub(super) struct Show {
     /// The effect, or the beginning of its id if that is unique
     effect: String,
     /// Print one JSON document
@@ -75,7 +75,7 @@ pub struct Show {
 
 /// Go on with the runs that have effects of unknown outcome.
 #[derive(Debug, Args)]
-pub struct Reconcile {
+pub(super) struct Reconcile {
     /// How long to stay with each run
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     wait: u64,
@@ -84,7 +84,7 @@ pub struct Reconcile {
 /// Record what you found out about an effect of unknown outcome.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("finding").args(["confirmed", "failed"]).required(true)))]
-pub struct Resolve {
+pub(super) struct Resolve {
     /// The effect
     effect: String,
     /// It happened
@@ -110,7 +110,7 @@ pub struct Resolve {
 /// Decide about an effect that was requested again with other args.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("rule").args(["keep", "fail", "renew"]).required(true)))]
-pub struct Conflict {
+pub(super) struct Conflict {
     /// The effect
     effect: String,
     /// The node gets the recorded receipt
@@ -131,7 +131,7 @@ pub struct Conflict {
 }
 
 impl Effects {
-    pub async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
         match self {
             Self::List(list) => list.run(term, place).await,
             Self::Show(show) => show.run(term, place).await,

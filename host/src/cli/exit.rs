@@ -6,7 +6,7 @@ use crate::engine::RunEnd;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub(super) enum Exit {
     /// Done.
     Done,
     /// It could not be done; standard error says why.
@@ -22,7 +22,7 @@ pub enum Exit {
 impl Exit {
     /// The code.
     #[must_use]
-    pub const fn code(self) -> u8 {
+    pub(super) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::Error => 1,
@@ -34,7 +34,7 @@ impl Exit {
 
     /// The code for how a run ended.
     #[must_use]
-    pub const fn of_run(end: &RunEnd) -> Self {
+    pub(super) const fn of_run(end: &RunEnd) -> Self {
         match end {
             RunEnd::Completed(_) => Self::Done,
             RunEnd::Failed { .. } => Self::RunFailed,

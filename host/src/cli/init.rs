@@ -33,7 +33,7 @@ const FILES: [(&str, &str); 8] = [
 
 /// Make a new project in this folder.
 #[derive(Debug, Args)]
-pub struct Init {
+pub(super) struct Init {
     /// The project's name (default: the folder's)
     #[arg(long)]
     name: Option<String>,
@@ -43,7 +43,7 @@ pub struct Init {
 }
 
 impl Init {
-    pub fn run(&self, term: &Term) -> anyhow::Result<Exit> {
+    pub(super) fn run(&self, term: &Term) -> anyhow::Result<Exit> {
         let name = match &self.name {
             Some(name) => name.clone(),
             None => folder_name(&self.dir)?,
@@ -62,7 +62,7 @@ impl Init {
 ///
 /// # Errors
 /// When the folder holds a project already, or cannot be written; no file that exists is changed.
-pub fn create(dir: &Path, name: &str) -> anyhow::Result<()> {
+pub(super) fn create(dir: &Path, name: &str) -> anyhow::Result<()> {
     if dir.join("twice.toml").exists() {
         bail!("{} holds a twice.toml already\nfix: choose another folder", dir.display());
     }
@@ -73,7 +73,7 @@ pub fn create(dir: &Path, name: &str) -> anyhow::Result<()> {
 }
 
 /// Writes a file that is not there yet.
-pub fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)
             .with_context(|| format!("cannot make the folder {}", parent.display()))?;

@@ -7,7 +7,6 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use twice_core::ids::Name;
 use twice_core::time::Clock as _;
-use twice_ledger::Ledger;
 use twice_sandbox::Component;
 
 use super::exit::Exit;
@@ -18,7 +17,7 @@ use crate::view::ModuleView;
 
 /// Write, build, register and inspect nodes.
 #[derive(Debug, Subcommand)]
-pub enum Node {
+pub(super) enum Node {
     /// Write a new node for the slots that the project's workflows grant it
     New(New),
     /// Build a node and register it
@@ -40,7 +39,7 @@ enum Language {
 
 /// Write a new node for the slots that the project's workflows grant it.
 #[derive(Debug, Args)]
-pub struct New {
+pub(super) struct New {
     /// The node's name, as `component` in a workflow
     name: String,
     /// The language
@@ -50,7 +49,7 @@ pub struct New {
 
 /// Build a node and register it.
 #[derive(Debug, Args)]
-pub struct Build {
+pub(super) struct Build {
     /// The node's folder
     dir: PathBuf,
     /// The name to register it under (default: the folder's)
@@ -66,7 +65,7 @@ pub struct Build {
 
 /// Register a component under a name.
 #[derive(Debug, Args)]
-pub struct Add {
+pub(super) struct Add {
     /// The name
     name: String,
     /// The file
@@ -75,7 +74,7 @@ pub struct Add {
 
 /// List registered components.
 #[derive(Debug, Args)]
-pub struct List {
+pub(super) struct List {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -83,7 +82,7 @@ pub struct List {
 
 /// Say what a component is and all it can ever ask for.
 #[derive(Debug, Args)]
-pub struct Inspect {
+pub(super) struct Inspect {
     /// A file, or the name of a registered component
     what: String,
     /// Print one JSON document
@@ -92,7 +91,7 @@ pub struct Inspect {
 }
 
 impl Node {
-    pub async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
         match self {
             Self::New(new) => new.run(term, place),
             Self::Build(build) => build.run(term, place).await,
@@ -144,13 +143,13 @@ impl Build {
 }
 
 /// Builds a Rust node, showing that it is at it.
-pub async fn build(term: &Term, dir: &Path) -> anyhow::Result<Vec<u8>> {
+pub(super) async fn build(term: &Term, dir: &Path) -> anyhow::Result<Vec<u8>> {
     let busy = term.busy(&format!("building {} (the first time takes about half a minute)", dir.display()));
     let dir = dir.to_path_buf();
     let built =
-        tokio::task::spawn_blocking(move || twice_sandbox::build::build_rust_node(&dir)).await?;
+        tokio::task::spawn_blocking(move || twice_sandbox::build_rust_node(&dir, &mut |_| {})).await?;
     drop(busy);
-    Ok(built?.bytes)
+    Ok(built?.component)
 }
 
 async fn load(place: &Place, bytes: Vec<u8>) -> anyhow::Result<Component> {
@@ -159,7 +158,7 @@ async fn load(place: &Place, bytes: Vec<u8>) -> anyhow::Result<Component> {
 }
 
 /// Registers a component once the sandbox took it: what it imports is known to be offered from here on.
-pub async fn register(
+pub(super) async fn register(
     term: &Term,
     place: &Place,
     name: &Name,
@@ -216,7 +215,7 @@ impl Inspect {
         };
         let sandbox = match place.root() {
             Ok(_) => place.sandbox()?,
-            Err(_) => twice_sandbox::Sandbox::new(twice_sandbox::SandboxConfig::default())?,
+            Err(_) => twice_sandbox::Sandbox::new(&twice_sandbox::SandboxConfig::default())?,
         };
         let component = tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await??;
         let found = component.inspection();

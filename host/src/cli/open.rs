@@ -12,7 +12,8 @@ use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
 use twice_workflow::model::Definition;
-use twice_workflow::{DiskFiles, Project};
+use twice_workflow::Project;
+use twice_workflow::files::DiskFiles;
 
 use super::term::Term;
 use crate::engine::boundary::Boundaries;
@@ -23,18 +24,18 @@ use crate::tool::{Drivers, SystemSecrets};
 
 /// Where the user says the project and its ledger are.
 #[derive(Clone)]
-pub struct Place {
+pub(super) struct Place {
     /// `--project`.
-    pub project: Option<PathBuf>,
+    pub(super) project: Option<PathBuf>,
     /// `--database`.
-    pub database: Option<String>,
+    pub(super) database: Option<String>,
     /// Where crashes are injected into the executor.
-    pub boundaries: Boundaries,
+    pub(super) boundaries: Boundaries,
 }
 
 /// The machine's clock.
 #[derive(Debug, Clone, Copy)]
-pub struct SystemClock;
+pub(super) struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place where the host's clock is read")]
@@ -49,7 +50,7 @@ impl Place {
     ///
     /// # Errors
     /// When there is none, with the fix.
-    pub fn root(&self) -> anyhow::Result<PathBuf> {
+    pub(super) fn root(&self) -> anyhow::Result<PathBuf> {
         if let Some(dir) = &self.project {
             if !dir.join("twice.toml").is_file() {
                 bail!("{} holds no twice.toml\nfix: name the project's folder, or make a project there with `twice init`", dir.display());
@@ -69,11 +70,10 @@ impl Place {
     ///
     /// # Errors
     /// When it has problems, all of them listed.
-    pub fn project(&self, term: &Term) -> anyhow::Result<Project> {
-        let root = self.root()?;
-        match Project::load(&DiskFiles::new(&root)) {
+    pub(super) fn project(&self, term: &Term) -> anyhow::Result<Project> {
+        match Project::load(&DiskFiles { root: self.root()? }) {
             Ok(project) => {
-                for warning in project.warnings() {
+                for warning in &project.warnings {
                     term.warn(&warning.to_string());
                 }
                 Ok(project)
@@ -93,7 +93,7 @@ impl Place {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub async fn ledger(&self, redactor: &Arc<RwLock<Redactor>>) -> anyhow::Result<Arc<dyn Ledger>> {
+    pub(super) async fn ledger(&self, redactor: &Arc<RwLock<Redactor>>) -> anyhow::Result<Arc<dyn Ledger>> {
         let url = match &self.database {
             Some(url) => url.clone(),
             None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
@@ -106,13 +106,13 @@ impl Place {
     ///
     /// # Errors
     /// When any of its parts cannot be opened.
-    pub async fn engine(&self, observer: Arc<dyn Observer>) -> anyhow::Result<Engine> {
+    pub(super) async fn engine(&self, observer: Arc<dyn Observer>) -> anyhow::Result<Engine> {
         let redactor = Arc::new(RwLock::new(Redactor::default()));
         let ledger = self.ledger(&redactor).await?;
         let sandbox = self.sandbox()?;
         let http = HttpDriver::new(HttpConfig {
-            base_dir: self.root()?,
-            secrets: Arc::new(SystemSecrets::new(self.root()?)),
+            root: self.root()?,
+            secrets: Arc::new(SystemSecrets { root: self.root()? }),
             redactor,
         });
         Ok(Engine::new(Parts {
@@ -131,9 +131,9 @@ impl Place {
     ///
     /// # Errors
     /// When the engine cannot be set up.
-    pub fn sandbox(&self) -> anyhow::Result<Sandbox> {
+    pub(super) fn sandbox(&self) -> anyhow::Result<Sandbox> {
         let cache_dir = self.root()?.join(".twice").join("compiled");
-        Ok(Sandbox::new(SandboxConfig { cache_dir: Some(cache_dir), ..SandboxConfig::default() })?)
+        Ok(Sandbox::new(&SandboxConfig { cache_dir: Some(cache_dir), ..SandboxConfig::default() })?)
     }
 
     fn lease_ms(&self) -> anyhow::Result<u64> {
@@ -151,13 +151,14 @@ impl Place {
 ///
 /// # Errors
 /// When the workflow or one of its components does not exist, with what does.
-pub async fn define(
+pub(super) async fn define(
     project: &Project,
     ledger: &dyn Ledger,
     workflow: &str,
 ) -> anyhow::Result<Definition> {
-    let known: Vec<String> = project.workflows().map(|w| w.name.to_string()).collect();
-    let found = project.workflows().find(|w| w.name.as_str() == workflow).ok_or_else(|| {
+    let found = project.workflows.values().find(|found| found.name.as_str() == workflow);
+    let found = found.ok_or_else(|| {
+        let known: Vec<&str> = project.workflows.keys().map(Name::as_str).collect();
         anyhow!("there is no workflow `{workflow}`\nfix: the project has: {}", known.join(", "))
     })?;
     let mut components: BTreeMap<Name, String> = BTreeMap::new();
@@ -170,14 +171,14 @@ pub async fn define(
         })?;
         components.insert(node.component.clone(), module.digest);
     }
-    Ok(project.definition(&found.name.clone(), &components)?)
+    Ok(project.definition(&found.name, &components)?)
 }
 
 /// A worker id that no process ever had.
 ///
 /// # Errors
 /// When the system has no randomness.
-pub fn worker_id() -> anyhow::Result<WorkerId> {
+pub(super) fn worker_id() -> anyhow::Result<WorkerId> {
     Ok(WorkerId::parse(format!("w-{}-{}", std::process::id(), random_word()?))?)
 }
 
@@ -185,7 +186,7 @@ pub fn worker_id() -> anyhow::Result<WorkerId> {
 ///
 /// # Errors
 /// When the system has no randomness.
-pub fn random_word() -> anyhow::Result<String> {
+pub(super) fn random_word() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 8];
     getrandom::fill(&mut bytes).map_err(|e| anyhow!("the system has no randomness: {e}"))?;
     let mut text = data_encoding::BASE32_NOPAD.encode(&bytes).to_ascii_lowercase();

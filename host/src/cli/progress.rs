@@ -6,7 +6,7 @@ use super::term::Term;
 use crate::engine::observer::{Observer, Progress};
 
 /// Prints a line for each thing that happens; nothing when the command prints JSON.
-pub struct Watch {
+pub(super) struct Watch {
     term: Term,
     quiet: bool,
 }
@@ -14,7 +14,7 @@ pub struct Watch {
 impl Watch {
     /// A watch that prints to `term`.
     #[must_use]
-    pub fn new(term: &Term, quiet: bool) -> Self {
+    pub(super) fn new(term: &Term, quiet: bool) -> Self {
         Self { term: term.clone(), quiet }
     }
 }

@@ -23,7 +23,7 @@ use crate::engine::{Engine, RunEnd, StartRun, StartedRun};
 
 /// Start a run (or find it started) and run it until it ends or waits.
 #[derive(Debug, Args)]
-pub struct Run {
+pub(super) struct Run {
     /// The workflow
     workflow: String,
     /// Its input: a JSON text, or a file that holds one (`-`: standard input)
@@ -47,7 +47,7 @@ pub struct Run {
 }
 
 impl Run {
-    pub async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
         let project = place.project(term)?;
         let input = read_input(&self.input)?;
         let engine = place.engine(Arc::new(Watch::new(term, self.json))).await?;
@@ -99,7 +99,7 @@ impl Run {
 }
 
 /// Takes an existing run on, if it can go on: waits for a dead lease to run out, and for what it waits for.
-pub async fn resume(
+pub(super) async fn resume(
     engine: &Engine,
     term: &Term,
     record: &RunRecord,
@@ -154,7 +154,7 @@ async fn stay(
 }
 
 /// Says how a run ended.
-pub fn report(term: &Term, id: &RunId, end: &RunEnd, as_json: bool) {
+pub(super) fn report(term: &Term, id: &RunId, end: &RunEnd, as_json: bool) {
     if as_json {
         let (state, output, why, due) = match end {
             RunEnd::Completed(output) => ("completed", Some(output.clone()), None, None),

@@ -20,7 +20,7 @@ use crate::view::{EntryView, RunView};
 
 /// List, show, resume and release runs.
 #[derive(Debug, Subcommand)]
-pub enum Runs {
+pub(super) enum Runs {
     /// List runs, newest first
     List(List),
     /// Show one run, its history, and whether its chain of entries holds
@@ -33,7 +33,7 @@ pub enum Runs {
 
 /// List runs, newest first.
 #[derive(Debug, Args)]
-pub struct List {
+pub(super) struct List {
     /// Only runs in this state: ready, running, waiting, halted, completed, failed, quarantined
     #[arg(long)]
     state: Option<String>,
@@ -53,7 +53,7 @@ pub struct List {
 
 /// Show one run, its history, and whether its chain of entries holds.
 #[derive(Debug, Args)]
-pub struct Show {
+pub(super) struct Show {
     /// The run
     run: String,
     /// Print one JSON document
@@ -63,7 +63,7 @@ pub struct Show {
 
 /// Run a run on until it ends or waits.
 #[derive(Debug, Args)]
-pub struct Resume {
+pub(super) struct Resume {
     /// The run
     run: String,
     /// How long to stay with a run that waits for an instant
@@ -76,7 +76,7 @@ pub struct Resume {
 
 /// Let a halted or quarantined run go on.
 #[derive(Debug, Args)]
-pub struct Release {
+pub(super) struct Release {
     /// The run
     run: String,
     /// Why; recorded
@@ -88,7 +88,7 @@ pub struct Release {
 }
 
 impl Runs {
-    pub async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
         match self {
             Self::List(list) => list.run(term, place).await,
             Self::Show(show) => show.run(term, place).await,
@@ -145,7 +145,7 @@ impl Show {
         let ledger = place.ledger(&Arc::default()).await?;
         let record = find(ledger.as_ref(), &self.run).await?;
         let mut entries = Vec::new();
-        let mut verifier = Verifier::new(record.id.clone());
+        let mut verifier = Verifier::new(&record.id);
         let mut broken = None;
         loop {
             let after = entries.last().map_or(0, |entry: &EntryView| entry.seq);

@@ -11,13 +11,21 @@ use twice_workflow::model::{Node, Slot, Uses, Workflow};
 use super::init::write_new;
 
 /// The SDK as it is put into a project: it needs nothing but crates that cargo finds.
-const SDK: [(&str, &str); 0] = [];
+const SDK: [(&str, &str); 7] = [
+    ("wit/node.wit", include_str!("../../../guest-sdk/wit/node.wit")),
+    ("rust/Cargo.toml", include_str!("../../../guest-sdk/rust/Cargo.toml")),
+    ("rust/src/lib.rs", include_str!("../../../guest-sdk/rust/src/lib.rs")),
+    ("rust/src/context.rs", include_str!("../../../guest-sdk/rust/src/context.rs")),
+    ("rust/src/effects.rs", include_str!("../../../guest-sdk/rust/src/effects.rs")),
+    ("rust/src/error.rs", include_str!("../../../guest-sdk/rust/src/error.rs")),
+    ("rust/src/log.rs", include_str!("../../../guest-sdk/rust/src/log.rs")),
+];
 
 /// Writes `nodes/<name>`.
 ///
 /// # Errors
 /// When it is there already or cannot be written.
-pub fn rust_node(root: &Path, project: &Project, name: &Name) -> anyhow::Result<PathBuf> {
+pub(super) fn rust_node(root: &Path, project: &Project, name: &Name) -> anyhow::Result<PathBuf> {
     let dir = root.join("nodes").join(name.as_str());
     if dir.exists() {
         anyhow::bail!("{} exists already\nfix: choose another name, or remove it first", dir.display());
@@ -45,7 +53,8 @@ fn manifest(name: &Name) -> String {
 
 fn source(project: &Project, name: &Name) -> String {
     let places: Vec<(&Workflow, &Node)> = project
-        .workflows()
+        .workflows
+        .values()
         .flat_map(|workflow| workflow.nodes.iter().map(move |node| (workflow, node)))
         .filter(|(_, node)| node.component == *name)
         .collect();
@@ -57,7 +66,7 @@ fn source(project: &Project, name: &Name) -> String {
     let Some((workflow, node)) = places.first() else {
         text.push_str("    // No workflow names this component yet. Grant it effects with [[node.effect]] and request them here:\n");
         text.push_str("    // let receipt = effects::request::<Value>(\"SLOT\", &json!({}))?;\n");
-        text.push_str("    let _ = effects::request::<Value, Value>;\n");
+        text.push_str("    let _ = effects::request::<Value>;\n");
         text.push_str("    Ok(json!({ \"seen\": input }))\n}\n");
         return text;
     };
@@ -68,7 +77,7 @@ fn source(project: &Project, name: &Name) -> String {
         answers.push(format!("\"{}\": {variable}", slot.name));
     }
     if answers.is_empty() {
-        text.push_str("    let _ = effects::request::<Value, Value>;\n");
+        text.push_str("    let _ = effects::request::<Value>;\n");
     }
     let _ = writeln!(text, "    Ok(json!({{ {} }}))\n}}", answers.join(", "));
     text
@@ -77,8 +86,8 @@ fn source(project: &Project, name: &Name) -> String {
 /// The request of one slot. Args that the workflow's input has under the same name are taken from there.
 fn request(project: &Project, workflow: &Workflow, slot: &Slot, variable: &str) -> String {
     let schema = project
-        .tools()
-        .find(|tool| tool.name == slot.tool)
+        .tools
+        .get(&slot.tool)
         .and_then(|tool| tool.operations.get(&slot.operation))
         .map(|operation| operation.args_schema.clone())
         .unwrap_or(Value::Null);
@@ -103,7 +112,7 @@ fn request(project: &Project, workflow: &Workflow, slot: &Slot, variable: &str) 
         Uses::ForEach(_) => ("request_item", format!("\"{}\", 0", slot.name)),
     };
     format!(
-        "    let args = json!({{\n{}    }});\n    let {variable} = effects::{call}::<Value, Value>({first}, &args)?.body;\n",
+        "    let args = json!({{\n{}    }});\n    let {variable} = effects::{call}::<Value>({first}, &args)?.body;\n",
         args.concat()
     )
 }

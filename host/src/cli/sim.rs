@@ -7,14 +7,14 @@ use super::term::Term;
 
 /// Start the simulated provider that the examples talk to.
 #[derive(Debug, Args)]
-pub struct ProviderSim {
+pub(super) struct ProviderSim {
     #[command(flatten)]
-    options: twice_provider_sim::Options,
+    options: twice_provider_sim::cli::Options,
 }
 
 impl ProviderSim {
-    pub async fn run(&self, _term: &Term) -> anyhow::Result<Exit> {
-        twice_provider_sim::serve(&self.options).await?;
+    pub(super) async fn run(&self, _term: &Term) -> anyhow::Result<Exit> {
+        twice_provider_sim::cli::serve(self.options.clone()).await?;
         Ok(Exit::Done)
     }
 }

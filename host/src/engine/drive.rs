@@ -278,7 +278,9 @@ async fn take_in(
         Reply::LookedUp { id, request, result } => {
             session.boundaries.pass(Boundary::AfterLookup);
             let Some(effect) = session.effect(&id).cloned() else { return Ok(()) };
-            for event in outcome::settle_probe(&effect, result, request, session.now()) {
+            let Some(slot) = context.slot_of(&effect) else { return Ok(()) };
+            let expose = &slot.operation.declarations.expose;
+            for event in outcome::settle_probe(&effect, result, request, expose, session.now()) {
                 session.record(&id, event)?;
             }
         }

@@ -50,12 +50,6 @@ pub enum EngineError {
     /// The lease was lost while a step ran; whoever has the run now goes on with it.
     #[error("the lease was lost; another worker has the run")]
     LeaseLost,
-    /// The machine has no source of randomness for ids.
-    #[error("cannot draw a random id: {problem}")]
-    Randomness {
-        /// What the system says.
-        problem: String,
-    },
 }
 
 impl EngineError {

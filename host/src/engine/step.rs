@@ -47,7 +47,7 @@ impl StepContext {
     /// The tools.
     #[must_use]
     pub fn drivers(&self) -> &Performer {
-        &self.drivers
+        self.drivers.as_ref()
     }
 
     /// The slot through which an effect of this step was requested.

@@ -5,6 +5,9 @@ pub mod http;
 pub mod registry;
 pub mod secret;
 
+pub use registry::{AnyRequest, Drivers};
+pub use secret::SystemSecrets;
+
 use std::time::Instant;
 
 use async_trait::async_trait;

@@ -11,7 +11,8 @@ use clap::Args;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 use twice_core::ids::Name;
-use twice_workflow::{DiskFiles, Project};
+use twice_workflow::Project;
+use twice_workflow::files::DiskFiles;
 
 use self::provider::Provider;
 use super::exit::Exit;
@@ -29,14 +30,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Watch it pay once: kill a worker in mid-refund, resume twice.
 #[derive(Debug, Args)]
-pub struct Demo {
+pub(super) struct Demo {
     /// Keep the demo's project in this folder (default: a temporary one, removed afterwards)
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
 
 impl Demo {
-    pub async fn run(&self, term: &Term) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, term: &Term) -> anyhow::Result<Exit> {
         let temporary = tempfile::tempdir().context("cannot make a temporary folder")?;
         let root = match &self.keep {
             Some(dir) => dir.clone(),
@@ -59,7 +60,7 @@ impl Demo {
 async fn prepare(term: &Term, root: &Path) -> anyhow::Result<()> {
     init::create(root, "demo")?;
     let name = Name::parse("refund")?;
-    let project = Project::load(&DiskFiles::new(root))
+    let project = Project::load(&DiskFiles { root: root.to_path_buf() })
         .map_err(|problems| anyhow::anyhow!("the demo's project has problems: {problems:?}"))?;
     let dir = scaffold::rust_node(root, &project, &name)?;
     let bytes = node::build(term, &dir).await?;

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 /// What the demo's worker authenticates with.
-pub const API_KEY: &str = "demo-key-0123456789";
+pub(super) const API_KEY: &str = "demo-key-0123456789";
 
 /// This very program.
-pub fn this_program() -> PathBuf {
+pub(super) fn this_program() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| PathBuf::from("twice"))
 }
 
 /// A running provider.
-pub struct Provider {
+pub(super) struct Provider {
     child: tokio::sync::Mutex<Child>,
     url: String,
     client: reqwest::Client,
@@ -25,7 +25,7 @@ pub struct Provider {
 
 impl Provider {
     /// Starts the provider and waits until it listens.
-    pub async fn start(root: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn start(root: &Path) -> anyhow::Result<Self> {
         let ready = root.join("provider.url");
         let mut child = Command::new(this_program())
             .args(["provider-sim", "--listen", "127.0.0.1:0", "--api-key", API_KEY])
@@ -50,22 +50,22 @@ impl Provider {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         ensure!(!url.is_empty(), "the provider did not start to listen");
-        let client = crate::tool::http::plain_client()?;
+        let client = crate::tool::http::plain_client().map_err(anyhow::Error::msg)?;
         Ok(Self { child: tokio::sync::Mutex::new(child), url, client })
     }
 
     /// Its address.
-    pub fn url(&self) -> &str {
+    pub(super) fn url(&self) -> &str {
         &self.url
     }
 
     /// From now on it commits and does not answer.
-    pub async fn hold_answers(&self) -> anyhow::Result<()> {
+    pub(super) async fn hold_answers(&self) -> anyhow::Result<()> {
         self.put_switches(&json!([{ "name": "pause_before_reply_until" }])).await
     }
 
     /// It answers again.
-    pub async fn answer_again(&self) -> anyhow::Result<()> {
+    pub(super) async fn answer_again(&self) -> anyhow::Result<()> {
         self.put_switches(&json!([])).await?;
         let url = format!("{}/_sim/continue", self.url);
         self.client.post(url).send().await?.error_for_status()?;
@@ -82,7 +82,7 @@ impl Provider {
     }
 
     /// Returns when it has committed so many effects.
-    pub async fn wait_for_commits(&self, count: u32, patience: Duration) -> anyhow::Result<()> {
+    pub(super) async fn wait_for_commits(&self, count: u32, patience: Duration) -> anyhow::Result<()> {
         let url = format!(
             "{}/_sim/wait?for=committed&count={count}&timeout_ms={}",
             self.url,
@@ -94,12 +94,12 @@ impl Provider {
     }
 
     /// How many different refunds it made.
-    pub async fn distinct_refunds(&self) -> anyhow::Result<u64> {
+    pub(super) async fn distinct_refunds(&self) -> anyhow::Result<u64> {
         self.counter("effects").await
     }
 
     /// How many refund requests it received.
-    pub async fn refund_requests(&self) -> anyhow::Result<u64> {
+    pub(super) async fn refund_requests(&self) -> anyhow::Result<u64> {
         self.counter("requests").await
     }
 
@@ -112,7 +112,7 @@ impl Provider {
     }
 
     /// Ends it.
-    pub async fn stop(&self) {
+    pub(super) async fn stop(&self) {
         let mut child = self.child.lock().await;
         // It may have ended by itself; there is nothing else to do about it then.
         let _ = child.kill().await;

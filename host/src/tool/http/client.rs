@@ -53,6 +53,14 @@ impl Clients {
     }
 }
 
+/// A client for a server of our own on this machine, such as the demo's provider; it knows no TLS.
+///
+/// # Errors
+/// In words, when it cannot be set up.
+pub fn plain_client() -> Result<reqwest::Client, String> {
+    build(&ClientKind { tls: false, ca_file: None, reuse: true }, Path::new("."))
+}
+
 fn build(kind: &ClientKind, root: &Path) -> Result<reqwest::Client, String> {
     let idle = if kind.reuse { POOL_IDLE_MAX } else { 0 };
     // The connect timeout is kept by the witness, as it belongs to the operation and not to the client; the total timeout

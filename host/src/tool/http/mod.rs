@@ -29,6 +29,7 @@ use twice_core::redact::Redactor;
 use twice_workflow::model::{HttpRequest, HttpTool, ToolKind};
 
 use self::answer::Reading;
+pub use self::client::plain_client;
 use self::client::{ClientKind, Clients};
 use self::pace::Paces;
 pub use self::request::HttpReady;
