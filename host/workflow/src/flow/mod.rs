@@ -106,7 +106,9 @@ pub(crate) fn read(
             Place::START,
             Code::BadValue,
             format!("the workflow has {count} nodes"),
-            format!("a run's checkpoint holds the output of every node; at most {NODES_MAX} are allowed"),
+            format!(
+                "a run's checkpoint holds the output of every node; at most {NODES_MAX} are allowed"
+            ),
             "split it into several workflows",
         );
         return name.map(|name| (name, None));
@@ -157,13 +159,21 @@ fn node(table: &Table<'_>) -> Option<NodeDraft> {
     let after = table.list("after", |item| item.as_name(sink, "a node in `after`"));
     let limits = limits(table);
     let retry = retry(table);
-    table.not_yet("when", "a branch", "branch inside the node, which sees the input and earlier outputs");
+    table.not_yet(
+        "when",
+        "a branch",
+        "branch inside the node, which sees the input and earlier outputs",
+    );
     table.not_yet(
         "for_each",
         "a fan-out of nodes",
         "use `for_each` on the node's effect: one step then requests one effect per element",
     );
-    table.not_yet("max_visits", "a bounded cycle", "loop inside the node, with `repeat` on its effect");
+    table.not_yet(
+        "max_visits",
+        "a bounded cycle",
+        "loop inside the node, with `repeat` on its effect",
+    );
     let slots: Vec<SlotDraft> = table.list("effect", |item| {
         let inner = item.as_table(sink, "an effect (`[[node.effect]]`)")?;
         let draft = slots::read(&inner);
@@ -173,7 +183,12 @@ fn node(table: &Table<'_>) -> Option<NodeDraft> {
     table.report_unknown();
     for (index, slot) in slots.iter().enumerate() {
         if slots[..index].iter().any(|other| other.name.value == slot.name.value) {
-            duplicate(sink, &slot.name, "slot", "the slot is a part of the identity of its effects");
+            duplicate(
+                sink,
+                &slot.name,
+                "slot",
+                "the slot is a part of the identity of its effects",
+            );
         }
     }
     Some(NodeDraft {
@@ -220,7 +235,12 @@ fn retry(table: &Table<'_>) -> StepRetry {
     // A longer first wait alone states a longer longest one.
     let max_ms = max.as_ref().map_or(RETRY.max_ms.max(initial_ms), |at| at.value);
     if let Some(max) = max.filter(|max| max.value < initial_ms) {
-        inner.bad_value("max", max.place, "shorter than `initial`", "at least as much as `initial`");
+        inner.bad_value(
+            "max",
+            max.place,
+            "shorter than `initial`",
+            "at least as much as `initial`",
+        );
     }
     inner.close();
     StepRetry { attempts, initial_ms, max_ms }

@@ -18,7 +18,10 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
     let name = table.required("slot", "\"refund\"").and_then(|item| item.as_name(sink, "a slot"));
     let target = target(table);
     let object = table.text("object");
-    let intent = table.text("intent").filter(|intent| check_intent(table, intent));
+    let intent = table.text("intent");
+    if let Some(intent) = &intent {
+        check_intent(table, intent);
+    };
     let shared = table.word("scope", &[("run", false), ("object", true)]).unwrap_or(false);
     let uses = uses(table);
     let allow = table.text("allow").and_then(|text| check_expression(table, text));
@@ -61,7 +64,7 @@ fn target(table: &Table<'_>) -> Option<At<(Name, Name)>> {
     names.map(|value| At { value, place: text.place })
 }
 
-fn check_intent(table: &Table<'_>, intent: &At<String>) -> bool {
+fn check_intent(table: &Table<'_>, intent: &At<String>) {
     let text = &intent.value;
     let fits = !text.trim().is_empty()
         && text.chars().count() <= INTENT_CHARS_MAX
@@ -73,7 +76,6 @@ fn check_intent(table: &Table<'_>, intent: &At<String>) -> bool {
         );
         table.bad_value("intent", intent.place, "not plain text", &form);
     }
-    fits
 }
 
 fn uses(table: &Table<'_>) -> At<Uses> {
@@ -114,11 +116,7 @@ fn check_expression(table: &Table<'_>, text: At<String>) -> Option<String> {
 }
 
 /// Checks a slot against everything around it. `None` when something is wrong, which is reported.
-pub(super) fn check(
-    around: &Surroundings<'_>,
-    node: &NodeDraft,
-    slot: &SlotDraft,
-) -> Option<Slot> {
+pub(super) fn check(around: &Surroundings<'_>, node: &NodeDraft, slot: &SlotDraft) -> Option<Slot> {
     let operation = slot.target.as_ref().and_then(|target| operation(around, target));
     let is_read = operation.map(|operation| operation.contract.read);
     let elements = match &slot.uses.value {
@@ -171,10 +169,7 @@ pub(super) fn check(
     })
 }
 
-fn operation<'a>(
-    around: &Surroundings<'a>,
-    target: &At<(Name, Name)>,
-) -> Option<&'a Operation> {
+fn operation<'a>(around: &Surroundings<'a>, target: &At<(Name, Name)>) -> Option<&'a Operation> {
     let (tool_name, name) = &target.value;
     match around.tools.get(tool_name) {
         None if around.tools_hidden => None,
