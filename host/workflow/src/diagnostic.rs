@@ -95,6 +95,8 @@ codes! {
     Expression = "TW2109", Error;
     /// Two slots that are one effect.
     OneEffect = "TW2110", Warning;
+    /// Two slots that make the same effect twice.
+    TwoEffects = "TW2112", Warning;
     /// A node whose time is up before its effect can answer.
     ShortTime = "TW2111", Warning;
     /// A secret written into a file.

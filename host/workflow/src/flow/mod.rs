@@ -126,7 +126,7 @@ pub(crate) fn read(
         .iter()
         .map(|node| node.slots.iter().map(|slot| slots::check(&around, node, slot)).collect())
         .collect();
-    slots::check_shared(&around);
+    slots::check_alike(&around);
     let workflow = || {
         let mut built = drafts.iter().zip(slots).map(|(draft, slots)| {
             Some(Node {

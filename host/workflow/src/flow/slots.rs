@@ -218,11 +218,12 @@ fn check_no_object(around: &Surroundings<'_>, slot: &SlotDraft, is_read: Option<
     );
 }
 
-/// Warns of slots that are one and the same effect, as the slot is no part of a shared identity.
-pub(super) fn check_shared(around: &Surroundings<'_>) {
-    let mut first = BTreeMap::new();
+/// Warns of slots that ask for the same thing: with `scope = "object"` they are one effect, as the slot is no part of a
+/// shared identity; otherwise they are two, and both happen.
+pub(super) fn check_alike(around: &Surroundings<'_>) {
+    let mut first: BTreeMap<_, (&Name, &SlotDraft)> = BTreeMap::new();
     for node in around.nodes {
-        for slot in node.slots.iter().filter(|slot| slot.shared) {
+        for slot in &node.slots {
             let (Some(target), Some(object), Some(intent)) =
                 (&slot.target, &slot.object, &slot.intent)
             else {
@@ -232,19 +233,31 @@ pub(super) fn check_shared(around: &Surroundings<'_>) {
                 Uses::ForEach(pointer) => Some(pointer),
                 Uses::Once | Uses::Repeat(_) => None,
             };
-            let identity = (&target.value, &object.value, &intent.value, each);
-            let place = (&node.name.value, &slot.name.value);
-            if let Some((other_node, other_slot)) = first.insert(identity, place) {
-                around.sink.report(
-                    slot.name.place,
-                    Code::OneEffect,
-                    format!(
-                        "this is the same effect as slot `{other_slot}` of node `{other_node}`"
-                    ),
-                    "with `scope = \"object\"`, tool, operation, object and intent are the whole identity: the second request adopts the receipt of the first",
-                    "give them different intents if both are meant to happen",
-                );
+            let asked = (&target.value, &object.value, &intent.value, each);
+            if let Some((other_node, other)) = first.insert(asked, (&node.name.value, slot)) {
+                report_alike(around, slot, other_node, other);
             }
         }
+    }
+}
+
+fn report_alike(around: &Surroundings<'_>, slot: &SlotDraft, other_node: &Name, other: &SlotDraft) {
+    let other_slot = &other.name.value;
+    if slot.shared && other.shared {
+        around.sink.report(
+            slot.name.place,
+            Code::OneEffect,
+            format!("this is the same effect as slot `{other_slot}` of node `{other_node}`"),
+            "with `scope = \"object\"`, tool, operation, object and intent are the whole identity: the second request adopts the receipt of the first",
+            "give them different intents if both are meant to happen",
+        );
+    } else {
+        around.sink.report(
+            slot.name.place,
+            Code::TwoEffects,
+            format!("slot `{other_slot}` of node `{other_node}` asks for the same on the same object with the same intent"),
+            "they are two effects nevertheless, and both happen: node and slot are a part of the identity",
+            "give them different intents if both are meant to happen, or `scope = \"object\"` if only one is",
+        );
     }
 }

@@ -493,6 +493,17 @@ fn the_graph_and_its_names() -> Vec<BTreeSet<Code>> {
                   why: with `scope = "object"`, tool, operation, object and intent are the whole identity: the second request adopts the receipt of the first
                   fix: give them different intents if both are meant to happen"#]],
         ),
+        check(
+            &[(
+                W,
+                "tool = \"mail.send\"\nobject = \"/input/order_id\"\nintent = \"refund-notice\"\nallow = \"args.to == state.input.customer_email\"",
+                "tool = \"payments.refund\"\nobject = \"/input/order_id\"\nintent = \"full-damaged-item\"",
+            )],
+            expect![[r#"
+                workflows/damaged-item-refund.toml:26:8: warning[TW2112]: slot `refund` of node `refund` asks for the same on the same object with the same intent
+                  why: they are two effects nevertheless, and both happen: node and slot are a part of the identity
+                  fix: give them different intents if both are meant to happen, or `scope = "object"` if only one is"#]],
+        ),
     ]
 }
 
@@ -1411,4 +1422,65 @@ fn what_answers_mean() -> Vec<BTreeSet<Code>> {
                   fix: remove `no_body`, or everything that reads the body"#]],
         ),
     ]
+}
+
+#[test]
+fn accepts_what_is_sound() {
+    let each = [
+        (
+            W,
+            "object = \"/input/order_id\"\nintent = \"full",
+            "object = \"/id\"\nfor_each = \"/input/orders\"\nintent = \"full",
+        ),
+        ("schemas/refund-request.json", "\"required\": [", "\"required\": [\"orders\", "),
+        (
+            "schemas/refund-request.json",
+            "\"properties\": {",
+            "\"$defs\": { \"order\": { \"required\": [\"id\"], \"properties\": { \"id\": { \"enum\": [1, \"a\"] } } } },\n  \"properties\": { \"orders\": { \"type\": \"array\", \"items\": { \"$ref\": \"#/$defs/order\" } },",
+        ),
+    ];
+    let receipt = "object = \"/receipts/refund/refund/result/id\"\nintent = \"refund-notice\"";
+    let read = "[operation.status]\nargs = { inline = { type = \"object\" } }\nread = true\ntimeout = \"5s\"\nretry = { attempts = 3, initial = \"1s\", max = \"1s\" }\n[operation.status.request]\nmethod = \"GET\"\npath = \"/v1/refunds/{/args/id}\"\n";
+    let rows: [&[(&str, &str, &str)]; 12] = [
+        &each,
+        &[(W, "object = \"/input/order_id\"\nintent = \"refund-notice\"", receipt)],
+        &[
+            (P, "[operation.refund]", &format!("{read}\n[operation.refund]")),
+            (
+                W,
+                "",
+                "\n[[node.effect]]\nslot = \"status\"\ntool = \"payments.status\"\nrepeat = 20\n",
+            ),
+        ],
+        &[(P, "env:PAYMENTS_URL", "https://payments.example.com:8443/api")],
+        &[(P, "env:PAYMENTS_API_KEY", "file:secrets/api-key")],
+        &[
+            (P, "header = \"Idempotency-Key\"\n", ""),
+            (
+                P,
+                "reference = \"{/effect_id}\", ",
+                "reference = \"{/effect_id}\", key = \"{/key}\", ",
+            ),
+        ],
+        &[(P, "consistency = \"strong\"", "consistency = { lag = \"30s\" }")],
+        &[(
+            P,
+            "reason = \"{/args/reason?}\"",
+            "reason = \"{{literal}} for run {/run}\", tags = [1, true, 1.5, \"{/args/reason?}\"]",
+        )],
+        &[(W, "input = { schema = \"schemas/refund-request.json\" }\n", "")],
+        &[
+            (W, "version = 1", "version = 7"),
+            (W, "after = [\"refund\"]", "retry = { attempts = 2, initial = \"2m\" }"),
+        ],
+        &[(
+            W,
+            "limits = { time = \"60s\" }",
+            "limits = { time = \"24h\", memory = \"1GiB\", effects = 0, log = \"0B\" }",
+        )],
+        &[(T, "", "\n[database]\nurl = \"env:TWICE_DATABASE_URL\"\n")],
+    ];
+    for row in rows {
+        check(row, expect![[""]]);
+    }
 }

@@ -12,7 +12,7 @@ use twice_workflow::{DefinitionError, Project, explain};
 use crate::support::{edit, example, example_on_disk};
 
 fn name(text: &str) -> Name {
-    Name::parse(text).unwrap()
+    Name::parse(text).expect("the test gives a valid name")
 }
 
 fn components() -> BTreeMap<Name, String> {
@@ -20,8 +20,9 @@ fn components() -> BTreeMap<Name, String> {
 }
 
 fn definition() -> Definition {
-    let project = Project::load(&example_on_disk()).unwrap();
-    project.definition(&name("damaged-item-refund"), &components()).unwrap()
+    let project = Project::load(&example_on_disk()).expect("the example is sound");
+    let definition = project.definition(&name("damaged-item-refund"), &components());
+    definition.expect("its components are there")
 }
 
 #[test]

@@ -8,7 +8,7 @@ use twice_workflow::schema::Schema;
 use twice_workflow::source::object_of;
 
 fn name(text: &str) -> Name {
-    Name::parse(text).unwrap()
+    Name::parse(text).expect("the test gives a valid name")
 }
 
 fn each(array: &str) -> Uses {

@@ -17,11 +17,14 @@ pub(crate) fn example_on_disk() -> DiskFiles {
 pub(crate) fn example() -> Map {
     let disk = example_on_disk();
     let mut files = Map::new();
-    files.insert("twice.toml".to_owned(), disk.read("twice.toml").unwrap());
+    files.insert(
+        "twice.toml".to_owned(),
+        disk.read("twice.toml").expect("it is part of the example"),
+    );
     for dir in ["workflows", "tools", "schemas"] {
-        for name in disk.list(dir).unwrap() {
+        for name in disk.list(dir).expect("the example can be listed") {
             let path = format!("{dir}/{name}");
-            let text = disk.read(&path).unwrap();
+            let text = disk.read(&path).expect("it was listed");
             files.insert(path, text);
         }
     }
