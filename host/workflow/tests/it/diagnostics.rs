@@ -305,6 +305,23 @@ fn files_in_general() -> Vec<BTreeSet<Code>> {
               fix: rename one of them"#]],
         ),
         check(
+            &[(P, "tool = \"payments\"", "tool = payments"), (W, "mail.send", "mail.sned")],
+            expect![[r#"
+                tools/payments.toml:1:8: error[TW2001]: this is not TOML: string values must be quoted, expected literal string
+                  why: nothing in a file can be trusted while a part of it cannot be read
+                  fix: correct it as the TOML specification says
+                workflows/damaged-item-refund.toml:27:8: error[TW2101]: the tool `mail` has no operation `sned`
+                  why: a slot grants an operation of a tool in `tools/`
+                  fix: did you mean `send`?"#]],
+        ),
+        check(
+            &[(P, "settle = \"2s\"", "settle = 2"), (W, "payments.refund", "payments.refnud")],
+            expect![[r#"
+                tools/payments.toml:17:10: error[TW2004]: `settle` is an integer, not a string
+                  why: a value is never converted silently: what was meant could be something else
+                  fix: write a string"#]],
+        ),
+        check(
             &[("workflows/broken.toml", "", "workflow = ")],
             expect![[r#"
                 workflows/broken.toml:1:12: error[TW2001]: this is not TOML: string values must be quoted, expected literal string

@@ -112,3 +112,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn deep_nesting_is_read_or_refused() {
+    let depths = [20, 79, 500, 20_000];
+    let shapes: [fn(usize) -> String; 5] = [
+        |n| format!("[operation.deep]\nbody = {}{}", "[".repeat(n), "]".repeat(n)),
+        |n| format!("[operation.deep]\nbody = {}1{}", "{ a = ".repeat(n), " }".repeat(n)),
+        |n| format!("[operation{}]\nx = 1", ".a".repeat(n)),
+        |n| format!("a{} = 1", ".a".repeat(n)),
+        |n| {
+            format!(
+                "[operation{}]\nb{} = {}{}",
+                ".a".repeat(n),
+                ".b".repeat(n),
+                "[".repeat(n),
+                "]".repeat(n)
+            )
+        },
+    ];
+    for (shape, depth) in shapes.iter().flat_map(|shape| depths.map(|depth| (shape, depth))) {
+        let mut files = example();
+        files.insert("tools/deep.toml".to_owned(), shape(depth));
+        assert!(Project::load(&files).is_err());
+    }
+    let mut files = example();
+    let schema = format!("{}true{}", "{\"not\":".repeat(20_000), "}".repeat(20_000));
+    files.insert("schemas/mail.json".to_owned(), schema);
+    assert!(Project::load(&files).is_err());
+}
