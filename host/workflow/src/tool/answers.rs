@@ -25,8 +25,8 @@ pub(super) fn read(
 ) -> Option<Answers> {
     let Some(item) = table.item("response") else { return Some(Answers::default()) };
     let inner = item.as_table(table.sink, "`response`")?;
-    let names_schema = inner.members.contains_key("schema") || inner.members.contains_key("inline");
-    let schema = schemas.of(&inner);
+    let names_schema = inner.members.contains_key("schema");
+    let schema = schemas.optional(&inner, "schema");
     let external_id = inner.pointer("external_id");
     let duplicate_id = inner.pointer("duplicate_id");
     let expose = inner.pointers("expose");

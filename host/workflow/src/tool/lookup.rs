@@ -106,9 +106,12 @@ fn statuses(table: &Table<'_>, key: &'static str) -> Vec<u16> {
     })
 }
 
-/// The one pair of a table, its key a JSON Pointer.
+/// The one pair of a table, its key a JSON Pointer; an empty table is as good as none.
 fn pair<'a>(table: &Table<'a>, key: &'static str) -> Option<(String, &'a Item)> {
     let inner = table.table(key)?;
+    if inner.members.is_empty() {
+        return None;
+    }
     let mut members = inner.members.iter();
     let (Some((pointer, member)), None) = (members.next(), members.next()) else {
         table.bad_value(

@@ -1387,6 +1387,14 @@ fn what_answers_mean() -> Vec<BTreeSet<Code>> {
                   why: the schema is closed (`additionalProperties` is false), so it can never be there
                   fix: use one of: `amount_cents`, `id`, `order_id`, `reason`, `reference`, `status`"#]],
         ),
+        check(&[(P, "schema = \"schemas/refund.json\"", "schema = { inline = 5 }")], expect![[r#"
+            tools/payments.toml:53:21: error[TW2004]: `inline` is an integer, not a table
+              why: a value is never converted silently: what was meant could be something else
+              fix: write a table"#]]),
+        check(&[(P, "schema = \"schemas/refund.json\"", "schema = 5")], expect![[r#"
+            tools/payments.toml:53:10: error[TW2004]: `schema` is an integer, not a path, or `{ inline = … }`
+              why: a value is never converted silently: what was meant could be something else
+              fix: write a path, or `{ inline = … }`"#]]),
         check(
             &[(P, "refused = [{ status = 402 }]", "refused = [{ }]")],
             expect![[r#"
@@ -1458,8 +1466,10 @@ fn accepts_what_is_sound() {
     ];
     let receipt = "object = \"/receipts/refund/refund/result/id\"\nintent = \"refund-notice\"";
     let read = "[operation.status]\nargs = { inline = { type = \"object\" } }\nread = true\ntimeout = \"5s\"\nretry = { attempts = 3, initial = \"1s\", max = \"1s\" }\n[operation.status.request]\nmethod = \"GET\"\npath = \"/v1/refunds/{/args/id}\"\n";
-    let rows: [&[(&str, &str, &str)]; 12] = [
+    let rows: [&[(&str, &str, &str)]; 14] = [
         &each,
+        &[(P, "schema = \"schemas/refund.json\"", "schema = { inline = { type = \"object\" } }")],
+        &[(P, "pending = { \"/status\" = [\"pending\"] }", "pending = {}")],
         &[(W, "object = \"/input/order_id\"\nintent = \"refund-notice\"", receipt)],
         &[
             (P, "[operation.refund]", &format!("{read}\n[operation.refund]")),
