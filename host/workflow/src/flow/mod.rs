@@ -87,33 +87,9 @@ pub(crate) fn read(
     let version = table.integer("version", 1..=u32::MAX);
     let states_input = table.item("input").is_some();
     let input_schema = if states_input { schemas.required(&table, "input") } else { None };
-    table.required("node", "…`, as a list of tables `[[node]]");
-    if let Some(Kind::Array(items)) = table.item("node").map(|item| &item.kind)
-        && items.is_empty()
-    {
-        table.bad_value("node", table.place, "empty", "at least one `[[node]]`");
-    }
-    let nodes: Vec<Option<NodeDraft>> = table.list("node", |item| {
-        let inner = item.as_table(sink, "a node (`[[node]]`)");
-        Some(inner.and_then(|inner| node(&inner)))
-    });
+    let (drafts, complete) = nodes(&table);
     table.close();
-    let count = nodes.len();
-    let drafts: Vec<NodeDraft> = nodes.into_iter().flatten().collect();
-    let whole = drafts.len() == count && drafts.iter().all(|draft| draft.component.is_some());
-    if count > NODES_MAX {
-        sink.report(
-            Place::START,
-            Code::BadValue,
-            format!("the workflow has {count} nodes"),
-            format!(
-                "a run's checkpoint holds the output of every node; at most {NODES_MAX} are allowed"
-            ),
-            "split it into several workflows",
-        );
-        return name.map(|name| (name, None));
-    }
-    let graph = graph::order(sink, &drafts, drafts.len() == count);
+    let graph = graph::order(sink, &drafts, complete);
     let around = Surroundings {
         sink,
         input: input_schema.as_ref(),
@@ -127,18 +103,10 @@ pub(crate) fn read(
         .map(|node| node.slots.iter().map(|slot| slots::check(&around, node, slot)).collect())
         .collect();
     slots::check_alike(&around);
+    let nodes = drafts.iter().zip(slots).map(|(draft, slots)| draft.with(slots?));
+    let nodes: Option<Vec<Node>> = nodes.collect();
     let workflow = || {
-        let mut built = drafts.iter().zip(slots).map(|(draft, slots)| {
-            Some(Node {
-                name: draft.name.value.clone(),
-                component: draft.component.clone()?,
-                after: draft.after.iter().map(|at| at.value.clone()).collect(),
-                limits: draft.limits.clone(),
-                retry: draft.retry.clone(),
-                slots: slots?,
-            })
-        });
-        let nodes = built.by_ref().collect::<Option<Vec<Node>>>()?;
+        let nodes = nodes.filter(|_| complete)?;
         Some(Workflow {
             name: name.clone()?.value,
             version: version?,
@@ -146,8 +114,52 @@ pub(crate) fn read(
             nodes: graph.order.into_iter().map(|index| nodes[index].clone()).collect(),
         })
     };
-    let workflow = if whole { workflow() } else { None };
+    let workflow = workflow();
     name.map(|name| (name, workflow))
+}
+
+impl NodeDraft {
+    /// The node with its checked slots, if everything else was read.
+    fn with(&self, slots: Vec<Slot>) -> Option<Node> {
+        Some(Node {
+            name: self.name.value.clone(),
+            component: self.component.clone()?,
+            after: self.after.iter().map(|at| at.value.clone()).collect(),
+            limits: self.limits.clone(),
+            retry: self.retry.clone(),
+            slots,
+        })
+    }
+}
+
+/// The nodes that could be read, and whether they are all.
+fn nodes(table: &Table<'_>) -> (Vec<NodeDraft>, bool) {
+    let sink = table.sink;
+    table.required("node", "…`, as a list of tables `[[node]]");
+    let Some(Kind::Array(items)) = table.item("node").map(|item| &item.kind) else {
+        table.list("node", |_| Some(()));
+        return (Vec::new(), false);
+    };
+    let refuse = |what: String, why: String, fix: &str| {
+        sink.report(table.place, Code::BadValue, what, why, fix);
+    };
+    if items.is_empty() {
+        let why = "a run of it would have nothing to do".to_owned();
+        refuse("the workflow has no node".to_owned(), why, "add a `[[node]]`");
+    }
+    if items.len() > NODES_MAX {
+        let why = format!(
+            "a run's checkpoint holds the output of every node; at most {NODES_MAX} are allowed"
+        );
+        refuse(format!("the workflow has {} nodes", items.len()), why, "split it");
+        return (Vec::new(), false);
+    }
+    let drafts: Vec<NodeDraft> = items
+        .iter()
+        .filter_map(|item| node(&item.as_table(sink, "a node (`[[node]]`)")?))
+        .collect();
+    let complete = drafts.len() == items.len();
+    (drafts, complete)
 }
 
 fn node(table: &Table<'_>) -> Option<NodeDraft> {

@@ -322,6 +322,31 @@ fn files_in_general() -> Vec<BTreeSet<Code>> {
                   fix: write a string"#]],
         ),
         check(
+            &[("workflows/empty.toml", "", "workflow = \"empty\"\nversion = 1\nnode = []\n")],
+            expect![[r#"
+                workflows/empty.toml:1:1: error[TW2005]: the workflow has no node
+                  why: a run of it would have nothing to do
+                  fix: add a `[[node]]`"#]],
+        ),
+        check(
+            &[(
+                "workflows/huge.toml",
+                "",
+                &format!("workflow = \"huge\"\nversion = 1\n{}", "[[node]]\n".repeat(1_001)),
+            )],
+            expect![[r#"
+                workflows/huge.toml:1:1: error[TW2005]: the workflow has 1001 nodes
+                  why: a run's checkpoint holds the output of every node; at most 1000 are allowed
+                  fix: split it"#]],
+        ),
+        check(
+            &[("workflows/none.toml", "", "workflow = \"none\"\nversion = 1\nnode = 5\n")],
+            expect![[r#"
+                workflows/none.toml:3:8: error[TW2004]: `node` is an integer, not an array
+                  why: a value is never converted silently: what was meant could be something else
+                  fix: write an array"#]],
+        ),
+        check(
             &[("workflows/broken.toml", "", "workflow = ")],
             expect![[r#"
                 workflows/broken.toml:1:12: error[TW2001]: this is not TOML: string values must be quoted, expected literal string
@@ -1387,14 +1412,20 @@ fn what_answers_mean() -> Vec<BTreeSet<Code>> {
                   why: the schema is closed (`additionalProperties` is false), so it can never be there
                   fix: use one of: `amount_cents`, `id`, `order_id`, `reason`, `reference`, `status`"#]],
         ),
-        check(&[(P, "schema = \"schemas/refund.json\"", "schema = { inline = 5 }")], expect![[r#"
+        check(
+            &[(P, "schema = \"schemas/refund.json\"", "schema = { inline = 5 }")],
+            expect![[r#"
             tools/payments.toml:53:21: error[TW2004]: `inline` is an integer, not a table
               why: a value is never converted silently: what was meant could be something else
-              fix: write a table"#]]),
-        check(&[(P, "schema = \"schemas/refund.json\"", "schema = 5")], expect![[r#"
+              fix: write a table"#]],
+        ),
+        check(
+            &[(P, "schema = \"schemas/refund.json\"", "schema = 5")],
+            expect![[r#"
             tools/payments.toml:53:10: error[TW2004]: `schema` is an integer, not a path, or `{ inline = … }`
               why: a value is never converted silently: what was meant could be something else
-              fix: write a path, or `{ inline = … }`"#]]),
+              fix: write a path, or `{ inline = … }`"#]],
+        ),
         check(
             &[(P, "refused = [{ status = 402 }]", "refused = [{ }]")],
             expect![[r#"

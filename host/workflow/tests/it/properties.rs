@@ -17,7 +17,11 @@ const PATHS: [&str; 5] = [
 /// Every finding must stand at a place that exists.
 fn check(files: &Map) -> Result<(), TestCaseError> {
     let found = match Project::load(files) {
-        Ok(project) => project.warnings,
+        Ok(project) => {
+            prop_assert_eq!(project.workflows.len(), 1, "a workflow was dropped without a word");
+            prop_assert_eq!(project.tools.len(), 2, "a tool was dropped without a word");
+            project.warnings
+        }
         Err(found) => {
             let errors = found.iter().filter(|f| f.severity().as_str() == "error").count();
             prop_assert!(errors > 0, "refused without an error");
@@ -61,7 +65,7 @@ fn toml_value() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_text_is_read_or_refused(path in prop::sample::select(&PATHS[..]), text in "\\PC{0,80}") {
