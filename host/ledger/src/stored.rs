@@ -10,8 +10,9 @@ use twice_core::ids::{EffectId, Name, RunId};
 use twice_core::json;
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
+use twice_core::time::Timestamp;
 
-use crate::{LedgerError, RunChange};
+use crate::{EffectRow, LedgerError, RunChange};
 
 /// A [`RunChange`] as stored.
 #[derive(Debug, Clone)]
@@ -39,6 +40,28 @@ pub(crate) struct Projection {
     pub(crate) held: bool,
     pub(crate) last_error: Option<String>,
     pub(crate) updated_at: i64,
+}
+
+impl Projection {
+    /// The listed form, under the state to show.
+    pub(crate) fn row(&self, owner: &RunId, shown: State) -> EffectRow {
+        EffectRow {
+            id: self.id.clone(),
+            run: owner.clone(),
+            node: self.node.clone(),
+            visit: self.visit,
+            slot: self.slot.clone(),
+            operation: self.operation.clone(),
+            idempotency_key: self.idempotency_key.clone(),
+            request_hash: self.request_hash.clone(),
+            state: shown,
+            attempts: self.attempts,
+            external_id: self.external_id.clone(),
+            held: self.held,
+            last_error: self.last_error.clone(),
+            updated_at: Timestamp(self.updated_at),
+        }
+    }
 }
 
 /// Entries, effects and change of one write, ready to be stored.

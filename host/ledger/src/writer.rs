@@ -23,7 +23,7 @@ const BATCH_ENTRIES_MAX: usize = 4_096;
 
 /// What the writer is told.
 pub(crate) enum Message {
-    Work(Command),
+    Work(Box<Command>),
     /// Finish what was taken in, and stop.
     Close,
 }
@@ -64,7 +64,7 @@ impl Writer {
                 match message {
                     Message::Work(command) => {
                         entries += command.work.entries();
-                        batch.push(command);
+                        batch.push(*command);
                     }
                     Message::Close => messages.close(),
                 }

@@ -1,0 +1,12 @@
+//! The ledger through its public interface: one suite for every implementation, then what only a file can show.
+
+mod claims;
+mod crash;
+mod definitions;
+mod differential;
+mod effects;
+mod file;
+mod listings;
+mod runs;
+mod sharing;
+mod support;
