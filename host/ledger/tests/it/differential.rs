@@ -52,8 +52,10 @@ async fn implementations_agree() {
             assert_eq!(left, right, "seed={seed} step={step}");
         }
         assert_eq!(file.len(), memory.len(), "seed={seed}");
-        let refused = file.iter().filter(|line| line.contains("Err(")).count();
-        assert!(refused > 20 && refused < STEPS / 2, "seed={seed}: {refused} of {STEPS} refused");
+        // A seed that only ever succeeds, or never, compares nothing of interest.
+        let count = |what| file.iter().filter(|line| line.contains(what)).count();
+        let (written, refused) = (count("append Ok"), count("append Err"));
+        assert!(written > 20 && refused > 20, "seed={seed}: {written} written, {refused} refused");
     }
 }
 
@@ -81,7 +83,7 @@ async fn play(backend: &Backend, seed: u64) -> Vec<String> {
 
 async fn step(backend: &Backend, draw: &mut Draw) -> String {
     let ledger = &backend.ledger;
-    let run = run_id(&draw.pick(&["r1", "r2", "r3", "r4", "r5"]));
+    let run = run_id(draw.pick(&["r1", "r2", "r3", "r4", "r5", "r6"]));
     let worker = by(draw.pick(&["w1", "w2", "w3"]));
     match draw.below(12) {
         0 | 1 => {
@@ -123,9 +125,15 @@ async fn write(
 ) -> Result<Head, twice_ledger::LedgerError> {
     let fence = fence_of(&*backend.ledger, run, draw).await;
     let (entries, effects) = moves(backend, run, fence, draw).await;
-    let run_change = if draw.below(4) == 0 {
-        let state =
-            draw.pick(&[RunState::Running, RunState::Waiting, RunState::Ready, RunState::Halted]);
+    let run_change = if draw.below(8) == 0 {
+        let state = draw.pick(&[
+            RunState::Running,
+            RunState::Waiting,
+            RunState::Ready,
+            RunState::Ready,
+            RunState::Failed,
+            RunState::Halted,
+        ]);
         let due = draw.pick(&[None, Some(backend.at().plus_ms(300)), Some(Timestamp(5))]);
         Some(change(state, due))
     } else {
@@ -174,7 +182,7 @@ async fn decide(
     draw: &mut Draw,
 ) -> Result<Head, twice_ledger::LedgerError> {
     let head = backend.ledger.head(run).await.unwrap_or_else(|_| Head::empty(run));
-    let state = draw.pick(&[RunState::Ready, RunState::Ready, RunState::Failed, RunState::Running]);
+    let state = draw.pick(&[RunState::Ready, RunState::Ready, RunState::Ready, RunState::Running]);
     let expected_head = draw.pick(&[head, head, head, Head::empty(run)]);
     let decision = OperatorAppend {
         run: run.clone(),

@@ -43,7 +43,7 @@ async fn check_projection(backend: &Backend, story: &Story) {
     assert_eq!(effect, story.effect, "{}", backend.name);
     let run = effect.run.clone();
     let step = backend.ledger.step_effects(&run, &name("refund"), 1).await.unwrap();
-    assert_eq!(step, [effect.clone()], "{}", backend.name);
+    assert_eq!(step, std::slice::from_ref(&effect), "{}", backend.name);
     let filter = EffectFilter { run: Some(run.clone()), ..EffectFilter::default() };
     let row = backend.ledger.effects(&filter).await.unwrap().pop().unwrap();
     assert_eq!((&row.id, &row.run), (&effect.id, &run));

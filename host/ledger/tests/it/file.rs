@@ -171,7 +171,7 @@ async fn damage_is_reported_with_its_place() {
             "body",
         ),
         (
-            "UPDATE ledger_entry SET run_id = 'r2', seq = 99 WHERE run_id = 'r1' AND kind = 'authorized'",
+            "UPDATE ledger_entry SET run_id = 'r3' WHERE run_id = 'r1' AND kind = 'authorized'",
             "ledger_entry",
             "kind",
         ),
