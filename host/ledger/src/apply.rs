@@ -197,6 +197,9 @@ impl Batch<'_> {
         progress_made: bool,
     ) -> Result<Reply, Refused> {
         let mut lock = self.held(&write.run, fence)?;
+        if write.is_empty() && !progress_made {
+            return Ok(Reply::Head(lock.head));
+        }
         let staged = self.seal(write, fence, &mut lock)?;
         if let Some(change) = &write.change {
             let now = self.now().await?;

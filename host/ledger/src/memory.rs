@@ -302,7 +302,11 @@ impl Ledger for MemoryLedger {
         let Append { run, fence, entries, effects, run_change, progress_made } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
         let mut memory = self.open()?;
-        let state = memory.held(&write.run, fence)?.record.state;
+        let held = memory.held(&write.run, fence)?;
+        if write.is_empty() && !progress_made {
+            return Ok(held.head());
+        }
+        let state = held.record.state;
         memory.check(&write, state)?;
         if progress_made {
             memory.held(&write.run, fence)?.record.crashes = 0;

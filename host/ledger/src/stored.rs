@@ -73,6 +73,13 @@ pub(crate) struct Write {
     pub(crate) change: Option<Change>,
 }
 
+impl Write {
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.effects.is_empty() && self.change.is_none()
+    }
+}
+
 /// Takes secrets out.
 #[derive(Clone)]
 pub(crate) struct Cleaner(pub(crate) Arc<RwLock<Redactor>>);

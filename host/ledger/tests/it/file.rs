@@ -334,3 +334,20 @@ async fn leases_are_judged_by_the_clock_of_the_database() {
     assert!(claim.run.lease_until.is_some_and(|until| until.0 > 1_700_000_000_000));
     assert!(file.ledger.run(&claim.run.id).await.unwrap().unwrap().lease_live);
 }
+
+/// A holder that never lets go is an error in the end, and one after which everything goes on.
+#[tokio::test]
+async fn waiting_for_another_process_has_an_end() {
+    let file = File::new().await;
+    let (claim, _) = file.story("r1").await;
+    file.ledger.close().await;
+    let options = LedgerOptions { busy_timeout_ms: 1, ..LedgerOptions::default() };
+    let ledger = SqlLedger::open(file.path.to_str().unwrap(), options).await.unwrap();
+    let mut holder = SqliteConnection::connect(file.path.to_str().unwrap()).await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut holder).await.unwrap();
+    let refused = ledger.append(append(&claim, vec![parked(AT)])).await;
+    assert!(matches!(refused, Err(LedgerError::NotApplied { .. })), "{refused:?}");
+    assert!(ledger.run(&claim.run.id).await.unwrap().is_some(), "reading needs no lock");
+    sqlx::raw_sql("COMMIT").execute(&mut holder).await.unwrap();
+    ledger.append(append(&claim, vec![parked(AT)])).await.unwrap();
+}
