@@ -1,5 +1,7 @@
 //! The command line.
 
+pub mod term;
+
 use std::process::ExitCode;
 
 /// Runs the command line of this process.

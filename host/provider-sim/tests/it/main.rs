@@ -1,5 +1,7 @@
 //! The simulator as its clients meet it: over HTTP.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its world has failed")]
+
 mod control;
 mod faults;
 mod keys;
