@@ -138,6 +138,8 @@ fn requests_that_would_be_another_one_are_refused() {
     ] {
         check_refused(path, json!({ "id": id, "amount": 1 }), expected);
     }
+    let long = json!({ "id": "x".repeat(9_000), "amount": 1 });
+    check_refused(path, long, "url of payments.refund: it is over 8000 bytes");
     check_refused(|_| {}, json!({}), "body.amount of payments.refund refers to `/args/amount`");
     let header = |name: &'static str, value: &'static str| {
         move |operation: &mut Operation| {
