@@ -1,7 +1,7 @@
 //! The `http` tool: JSON over HTTP/1.1, one request per attempt, nothing retried, followed or guessed.
 //!
 //! Architecture invariant: what this module says about bytes sent is either proven by the witness of the request or
-//! [`Sent::Maybe`](twice_core::outcome::Sent::Maybe). Secrets are read while a request is prepared, registered with the
+//! [`Sent::Maybe`]. Secrets are read while a request is prepared, registered with the
 //! redactor, and appear in no form that is kept.
 
 mod answer;
