@@ -2,18 +2,29 @@
 //! before it, so that a changed, missing or reordered entry is found. What a chain alone cannot show is that its tail
 //! was cut off.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::effect::State;
 use crate::event::{EffectEvent, RunEvent};
+use crate::identity::{RequestHash, tagged_sha256};
 use crate::ids::{EffectId, Fence, RunId};
+use crate::json;
+use crate::limits::{ENTRY_BYTES_MAX, ENTRY_DEPTH_MAX};
 use crate::time::Timestamp;
+use crate::transition;
 
 /// A digest in the chain.
 pub type Hash = [u8; 32];
 
 /// What an entry says.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "contents are made one at a time and written at once, never kept in bulk"
+)]
 pub enum Content {
     /// Something about an effect.
     Effect {
@@ -120,7 +131,62 @@ pub enum Broken {
     },
 }
 
+/// Why the stored form of an event cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// The body is not JSON as we write it.
+    #[error("its body is not strict JSON: {0}")]
+    Json(json::JsonError),
+    /// The body is no event that this version knows.
+    #[error("its body is no event known to this version: {0}")]
+    Event(String),
+    /// The kind beside the body is not that of the body.
+    #[error("it is filed as `{stored}`, but its body says `{found}`")]
+    Kind {
+        /// The kind beside the body.
+        stored: String,
+        /// The kind that the body has.
+        found: &'static str,
+    },
+}
+
 impl Content {
+    /// Reads the stored form back: the kind, the effect it is about (none: it is about the run) and the body.
+    ///
+    /// # Errors
+    /// [`Unreadable`]; stored data is never trusted to be what this version wrote.
+    pub fn from_stored(
+        kind: &str,
+        effect: Option<EffectId>,
+        body: &str,
+    ) -> Result<Self, Unreadable> {
+        let value =
+            json::parse_deeper(body, ENTRY_BYTES_MAX, ENTRY_DEPTH_MAX).map_err(Unreadable::Json)?;
+        let unknown = |error: serde_json::Error| Unreadable::Event(error.to_string());
+        let content = match effect {
+            Some(effect) => {
+                let event = serde_json::from_value(value).map_err(unknown)?;
+                Self::Effect { effect, event }
+            }
+            None => Self::Run(serde_json::from_value(value).map_err(unknown)?),
+        };
+        let found = content.kind();
+        if found == kind {
+            Ok(content)
+        } else {
+            Err(Unreadable::Kind { stored: kind.to_owned(), found })
+        }
+    }
+
+    /// The effect it is about.
+    #[must_use]
+    pub const fn effect(&self) -> Option<&EffectId> {
+        match self {
+            Self::Effect { effect, .. } => Some(effect),
+            Self::Run(_) => None,
+        }
+    }
+
     /// The kind of event.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -138,5 +204,204 @@ impl Content {
             Self::Run(event) => serde_json::to_value(event),
         }
         .expect("events are plain data")
+    }
+}
+
+impl Head {
+    /// The head of a chain without entries. It depends on the run, so that no entry fits two chains.
+    #[must_use]
+    pub fn empty(run: &RunId) -> Self {
+        Self { seq: 0, hash: tagged_sha256("twice/chain/v1", run.as_str().as_bytes()) }
+    }
+}
+
+impl Entry {
+    /// The head of the chain after this entry.
+    #[must_use]
+    pub const fn head(&self) -> Head {
+        Head { seq: self.seq, hash: self.hash }
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when its body is not the event that its kind promises.
+    pub fn content(&self) -> Result<Content, Unreadable> {
+        Content::from_stored(&self.kind, self.effect.clone(), &self.body)
+    }
+
+    /// The hash that its columns should have: SHA-256 over `twice/entry/v1`, a zero byte, and in this order `run`, `seq`,
+    /// `fence`, `at`, `effect`, `kind`, `body`, `prev`. Texts are preceded by their length in bytes, numbers and lengths
+    /// are 8 bytes, big-endian two's complement; the effect is preceded by a byte 1, or is a byte 0 when there is none;
+    /// `prev` is 32 bytes.
+    #[must_use]
+    pub fn computed_hash(&self) -> Hash {
+        fn put(out: &mut Vec<u8>, text: &str) {
+            out.extend_from_slice(&(text.len() as u64).to_be_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+        let mut bytes = Vec::with_capacity(self.body.len() + 256);
+        put(&mut bytes, self.run.as_str());
+        for number in [self.seq, self.fence.0, self.at.0] {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        bytes.push(u8::from(self.effect.is_some()));
+        if let Some(effect) = &self.effect {
+            put(&mut bytes, effect.as_str());
+        }
+        put(&mut bytes, &self.kind);
+        put(&mut bytes, &self.body);
+        bytes.extend_from_slice(&self.prev);
+        tagged_sha256("twice/entry/v1", &bytes)
+    }
+}
+
+/// Puts an entry in its place after `head`.
+#[must_use]
+pub fn seal(run: &RunId, head: Head, fence: Fence, entry: &NewEntry) -> Entry {
+    let mut sealed = Entry {
+        run: run.clone(),
+        seq: head.seq + 1,
+        fence,
+        at: entry.at,
+        effect: entry.content.effect().cloned(),
+        kind: entry.content.kind().to_owned(),
+        body: json::canonical(&entry.content.to_value()),
+        prev: head.hash,
+        hash: [0; 32],
+    };
+    sealed.hash = sealed.computed_hash();
+    sealed
+}
+
+/// Checks the entries of one run, all of them and in order: numbering, links, content, and that no effect made a move
+/// that the state machine does not know. Returns the head to compare with what is remembered elsewhere: that the last
+/// entries are missing cannot be seen from the others.
+///
+/// # Errors
+/// [`Broken`], naming the first entry that does not hold.
+pub fn verify<'a>(
+    run: &RunId,
+    entries: impl IntoIterator<Item = &'a Entry>,
+) -> Result<Head, Broken> {
+    let mut verifier = Verifier::new(run);
+    for entry in entries {
+        verifier.push(entry)?;
+    }
+    Ok(verifier.head())
+}
+
+/// As [`verify`], entry by entry; holds a few dozen bytes for each effect and nothing of the bodies.
+#[derive(Debug, Clone)]
+pub struct Verifier {
+    run: RunId,
+    head: Head,
+    effects: BTreeMap<EffectId, Seen>,
+}
+
+/// What later entries of an effect are checked against.
+#[derive(Debug, Clone)]
+struct Seen {
+    state: State,
+    request_hash: RequestHash,
+    attempts: u32,
+}
+
+impl Verifier {
+    /// A verifier for the chain of a run, before its first entry.
+    #[must_use]
+    pub fn new(run: &RunId) -> Self {
+        Self { run: run.clone(), head: Head::empty(run), effects: BTreeMap::new() }
+    }
+
+    /// The head after the entries so far.
+    #[must_use]
+    pub const fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Takes in the next entry.
+    ///
+    /// # Errors
+    /// [`Broken`]; what follows such an entry proves nothing, so that the verifier is of no more use.
+    pub fn push(&mut self, entry: &Entry) -> Result<(), Broken> {
+        let run = || self.run.clone();
+        let expected = self.head.seq + 1;
+        if entry.seq != expected {
+            return Err(Broken::Sequence { run: run(), expected, found: entry.seq });
+        }
+        if entry.prev != self.head.hash {
+            return Err(Broken::Link { run: run(), seq: entry.seq });
+        }
+        if entry.run != self.run || entry.computed_hash() != entry.hash {
+            return Err(Broken::Content { run: run(), seq: entry.seq });
+        }
+        let content = entry.content().map_err(|error| Broken::Unreadable {
+            run: run(),
+            seq: entry.seq,
+            message: error.to_string(),
+        })?;
+        if let Content::Effect { effect, event } = &content {
+            self.fold(effect, event).map_err(|message| Broken::IllegalMove {
+                run: self.run.clone(),
+                seq: entry.seq,
+                message,
+            })?;
+        }
+        self.head = entry.head();
+        Ok(())
+    }
+
+    /// Beyond the table of moves: an effect is the one its identity says (I2), permits and receipts are for the request
+    /// on record (I6), and attempts are counted without gaps (I4).
+    fn fold(&mut self, effect: &EffectId, event: &EffectEvent) -> Result<(), String> {
+        let seen = self.effects.get_mut(effect);
+        let from = seen.as_ref().map(|seen| seen.state);
+        let state = transition::next(from, event.kind())
+            .map_err(|illegal| format!("{effect}: {illegal}"))?;
+        if let EffectEvent::Proposed(proposal) = event {
+            if proposal.identity.effect_id() != *effect {
+                return Err(format!("{effect} is proposed with an identity that is not its own"));
+            }
+            let attempts = seen.map_or(0, |seen| seen.attempts);
+            let request_hash = proposal.request_hash.clone();
+            self.effects.insert(effect.clone(), Seen { state, request_hash, attempts });
+            return Ok(());
+        }
+        let Some(seen) = seen else {
+            return Err(format!("{effect} has no proposal"));
+        };
+        seen.state = state;
+        let for_request = match event {
+            EffectEvent::Authorized(authorization) => &authorization.request_hash,
+            EffectEvent::Confirmed(receipt) => &receipt.request_hash,
+            EffectEvent::Requested(start) => {
+                seen.attempts += 1;
+                if start.attempt != seen.attempts {
+                    return Err(format!(
+                        "{effect}: attempt {} is counted as {}",
+                        seen.attempts, start.attempt
+                    ));
+                }
+                &seen.request_hash
+            }
+            EffectEvent::Proposed(_)
+            | EffectEvent::Failed(_)
+            | EffectEvent::Deferred(_)
+            | EffectEvent::Unknown(_)
+            | EffectEvent::Probed(_)
+            | EffectEvent::Observed(_)
+            | EffectEvent::Conflicted(_)
+            | EffectEvent::ConflictDecided(_) => &seen.request_hash,
+        };
+        if *for_request == seen.request_hash {
+            Ok(())
+        } else {
+            Err(format!(
+                "{effect} was requested as {}, but `{}` is for {for_request}",
+                seen.request_hash,
+                event.kind().as_str()
+            ))
+        }
     }
 }

@@ -91,6 +91,21 @@ pub struct Attempt {
     pub verdict: Option<Verdict>,
     /// When its verdict was recorded.
     pub settled_at: Option<Timestamp>,
+    /// How many lookups were made before it; what they told is no news about it. A count, as clocks of hosts differ.
+    pub probes_before: usize,
+}
+
+impl Attempt {
+    /// Whether it may have done something that is not known: no verdict, or an indeterminate or pending one.
+    #[must_use]
+    pub const fn in_doubt(&self) -> bool {
+        match self.verdict {
+            None | Some(Verdict::Indeterminate | Verdict::AcceptedPending) => true,
+            Some(
+                Verdict::NotSent | Verdict::NotProcessed | Verdict::Rejected | Verdict::Succeeded,
+            ) => false,
+        }
+    }
 }
 
 /// Why dependants of an effect are held until a person decides.
@@ -199,6 +214,7 @@ impl Effect {
                     body_hash: start.body_hash.clone(),
                     verdict: None,
                     settled_at: None,
+                    probes_before: self.probes.len(),
                 });
                 self.not_before = None;
             }
@@ -207,7 +223,10 @@ impl Effect {
                 self.receipt = Some((**receipt).clone());
                 self.unknown = None;
                 self.last_error.clone_from(&receipt.discrepancy);
-                self.hold = receipt.discrepancy.clone().map(Hold::Discrepancy);
+                // A conflict that waits for its decision is not forgotten because the outcome became known.
+                if self.hold.is_none() {
+                    self.hold = receipt.discrepancy.clone().map(Hold::Discrepancy);
+                }
             }
             EffectEvent::Failed(failure) => {
                 self.settle_attempt(failure.verdict, at);
@@ -239,12 +258,23 @@ impl Effect {
                 self.hold = Some(Hold::Conflict(conflict.clone()));
             }
             EffectEvent::ConflictDecided(decision) => {
-                self.hold = None;
-                self.last_error = None;
+                self.decide_hold();
                 self.decisions.push(decision.clone());
             }
         }
         Ok(())
+    }
+
+    /// A decision lifts one hold. Behind a conflict a difference of the result may have been waiting.
+    fn decide_hold(&mut self) {
+        let difference = self.receipt.as_ref().and_then(|receipt| receipt.discrepancy.clone());
+        self.hold = match self.hold.take() {
+            Some(Hold::Conflict(_)) => difference.clone().map(Hold::Discrepancy),
+            Some(Hold::Discrepancy(_)) | None => None,
+        };
+        let unknown = self.unknown.as_ref().map(|reason| reason.message.clone());
+        let failure = self.failure.as_ref().map(|failure| failure.message.clone());
+        self.last_error = difference.or(unknown).or(failure);
     }
 
     fn settle_attempt(&mut self, verdict: Option<Verdict>, at: Timestamp) {
@@ -266,14 +296,16 @@ impl Effect {
         self.attempts.iter().find(|a| a.verdict != Some(Verdict::NotSent)).map(|a| a.requested_at)
     }
 
+    /// Whether an attempt before the last may have done something, so that the last one's clean failure settles nothing.
+    #[must_use]
+    pub fn earlier_attempt_in_doubt(&self) -> bool {
+        let earlier = self.attempts.len().saturating_sub(1);
+        self.attempts.iter().take(earlier).any(Attempt::in_doubt)
+    }
+
     /// The attempts whose outcome nothing has settled: no verdict, or an indeterminate or pending one.
     pub fn indeterminate_attempts(&self) -> impl Iterator<Item = &Attempt> {
-        self.attempts.iter().filter(|attempt| match attempt.verdict {
-            None | Some(Verdict::Indeterminate | Verdict::AcceptedPending) => true,
-            Some(
-                Verdict::NotSent | Verdict::NotProcessed | Verdict::Rejected | Verdict::Succeeded,
-            ) => false,
-        })
+        self.attempts.iter().filter(|attempt| attempt.in_doubt())
     }
 
     /// The state to show to people: REQUESTED under a lease that is no longer held *is* UNKNOWN (I5).

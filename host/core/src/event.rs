@@ -13,6 +13,10 @@ use crate::time::Timestamp;
 /// One change of an effect, or one thing learnt about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "events are made one at a time and written at once, never kept in bulk"
+)]
 pub enum EffectEvent {
     /// Asked for; also asked for anew with other args before anything was sent (which voids the authorization).
     Proposed(Proposal),

@@ -1,8 +1,20 @@
-//! What became of one attempt: from what the network gave us to a verdict.
+//! What became of one attempt: from what the network gave us to a verdict, and from the verdict to a ledger entry.
+//!
+//! [`classify`] judges one attempt by itself; [`settle`] and [`settle_probe`] fold that into the effect, where an earlier
+//! attempt may still be in doubt.
+
+mod classify;
+mod retry_after;
+mod settle;
+mod status;
+mod success;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub use classify::classify;
+pub use settle::{settle, settle_probe};
 
 /// The verdict on one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -22,7 +34,7 @@ pub enum Verdict {
     Indeterminate,
 }
 
-/// The name of the classifier rule that decided, e.g. `http.500` or `transport.reset_before_head`.
+/// The name of the classifier rule that decided, e.g. `http.500` or `transport.closed_before_head`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RuleId(pub String);
@@ -119,7 +131,8 @@ pub struct Answer {
     pub body: Body,
     /// `sha256:` and the digest of the body bytes that were read.
     pub body_hash: Option<String>,
-    /// What is wrong with the body by the operation's response schema.
+    /// What is wrong with the body by the operation's response schema. Also set when the operation has a schema and the
+    /// body cannot be held against it, as not all of it was taken.
     pub schema_error: Option<String>,
 }
 
@@ -174,7 +187,9 @@ pub struct Declarations {
     pub duplicate_id: Option<String>,
     /// Pairs that must be equal: a pointer into the result, a pointer into the args.
     pub echo: Vec<Echo>,
-    /// What the guest may see of a result (JSON Pointers); empty: nothing.
+    /// What the guest may see of a result (JSON Pointers); empty: nothing. It gets an object with one member for each
+    /// pointer that points at something, named by the pointer's last token (`/data/id` gives `id`; of two pointers with
+    /// one last token the later counts). The pointer `""` stands for the whole result in place of that object.
     pub expose: Vec<String>,
 }
 
@@ -196,9 +211,9 @@ pub struct Matcher {
     pub status: Option<u16>,
     /// A header's name, in lower case; it must be present.
     pub header: Option<String>,
-    /// JSON Pointer into the body; it must be present.
+    /// JSON Pointer into the body; it must be present, and not `null` unless `equals` is.
     pub pointer: Option<String>,
-    /// What the header or the value at the pointer must be (a header as a string).
+    /// What the value at the pointer must be; without a pointer, what the header must be (as a string).
     pub equals: Option<serde_json::Value>,
 }
 
@@ -215,7 +230,7 @@ pub struct Outcome {
     pub code: String,
     /// The provider's id, if the answer carried one.
     pub external_id: Option<String>,
-    /// `Retry-After`, if given. Milliseconds, not yet clamped.
+    /// `Retry-After`, if given (a date is measured from the answer's own `Date`). Milliseconds, not yet clamped.
     pub retry_after_ms: Option<u64>,
     /// Whether the provider answered with an error that it may replay under our key.
     pub answered: bool,

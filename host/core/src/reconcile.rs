@@ -1,7 +1,7 @@
 //! What may be done next about an effect: one pure function over its recorded history. The executor and the reconciler
 //! do what it says and nothing else, so that a first request, a retry, a resume and a reconciliation are one path.
 
-use crate::contract::{Consistency, Replay, ToolClass};
+use crate::contract::{Consistency, LookupBy, Replay, ToolClass};
 use crate::effect::{Attempt, Effect, Hold};
 use crate::event::{ConflictRule, Failure, ProbeResult, UnknownReason};
 use crate::identity::tagged_sha256;
@@ -11,6 +11,8 @@ use crate::time::Timestamp;
 
 /// The rule under which a request whose worker vanished becomes UNKNOWN.
 pub const RULE_LEASE_DIED: &str = "lease.died";
+/// The rule under which a request that its own worker has no answer to becomes UNKNOWN once its time is up.
+pub const RULE_UNANSWERED: &str = "attempt.unanswered";
 /// Longest wait between two reconciliation moves. Milliseconds; six hours.
 const RECONCILE_MAX_MS: u64 = 6 * 3_600_000;
 
@@ -73,22 +75,43 @@ pub fn next(effect: &Effect, fence: Fence, now: Timestamp) -> Next {
         State::Confirmed | State::Failed => Next::Answered,
         State::Proposed => Next::Authorize,
         State::Authorized => send_or_give_up(effect, now),
-        State::Requested => match effect.attempts.last() {
-            // I5: whoever finds a request that an earlier lease made does not know what became of it.
-            Some(attempt) if attempt.fence != fence => Next::MarkUnknown(lease_died()),
-            Some(_) | None => Next::Wait { until: now, why: "its request is in flight".to_owned() },
-        },
+        State::Requested => in_flight(effect, fence, now),
         State::Unknown => reconcile(effect, now),
     }
 }
 
-fn lease_died() -> UnknownReason {
+fn in_flight(effect: &Effect, fence: Fence, now: Timestamp) -> Next {
+    let Some(attempt) = effect.attempts.last() else {
+        return Next::MarkUnknown(without_answer(effect, RULE_LEASE_DIED, VANISHED));
+    };
+    // I5: whoever finds a request that an earlier lease made does not know what became of it.
+    if attempt.fence != fence {
+        return Next::MarkUnknown(without_answer(effect, RULE_LEASE_DIED, VANISHED));
+    }
+    let until = attempt.requested_at.plus_ms(effect.contract().timeout_ms);
+    if now < until {
+        return Next::Wait {
+            until,
+            why: format!("the request of effect {} is in flight", effect.id),
+        };
+    }
+    Next::MarkUnknown(without_answer(
+        effect,
+        RULE_UNANSWERED,
+        "the time for an answer is over and none was recorded",
+    ))
+}
+
+const VANISHED: &str =
+    "the worker vanished after the request was recorded and before an answer was";
+
+fn without_answer(effect: &Effect, rule: &str, message: &str) -> UnknownReason {
     UnknownReason {
         verdict: Verdict::Indeterminate,
-        rule: RuleId::new(RULE_LEASE_DIED),
-        message: "the worker vanished after the request was recorded and before an answer was"
-            .to_owned(),
-        external_id: None,
+        rule: RuleId::new(rule),
+        message: message.to_owned(),
+        // An earlier attempt may have been told it.
+        external_id: effect.unknown.as_ref().and_then(|before| before.external_id.clone()),
         answered: false,
         quarantined: false,
         not_before: None,
@@ -101,7 +124,7 @@ fn send_or_give_up(effect: &Effect, now: Timestamp) -> Next {
         return wait;
     }
     let made = effect.attempts.len() as u32;
-    if made < effect.contract().retry.attempts {
+    if made < attempts_max(effect) {
         return Next::Send { attempt: made + 1 };
     }
     Next::GiveUp(failure(
@@ -111,6 +134,11 @@ fn send_or_give_up(effect: &Effect, now: Timestamp) -> Next {
             effect.last_error.as_deref().unwrap_or("no reason recorded")
         ),
     ))
+}
+
+/// The declared number of attempts; asking for an effect means at least one.
+fn attempts_max(effect: &Effect) -> u32 {
+    effect.contract().retry.attempts.max(1)
 }
 
 fn wait(effect: &Effect, now: Timestamp) -> Option<Next> {
@@ -127,58 +155,65 @@ fn wait(effect: &Effect, now: Timestamp) -> Option<Next> {
 
 fn reconcile(effect: &Effect, now: Timestamp) -> Next {
     let contract = effect.contract();
-    let Some(unknown) = &effect.unknown else {
-        return person(effect, "its ledger entries do not say why it is unknown");
+    let class = contract.class();
+    if class == ToolClass::Read {
+        return wait(effect, now).unwrap_or_else(|| reconcile_read(effect));
+    }
+    let (Some(unknown), Some(last)) = (&effect.unknown, effect.attempts.last()) else {
+        return person(effect, "its ledger entries do not show an attempt and why it is unknown");
     };
     if unknown.quarantined {
         return person(effect, &unknown.message);
     }
-    let class = contract.class();
     if class == ToolClass::Neither {
         return person(effect, "its tool has neither an idempotency key nor a lookup");
     }
     if let Some(wait) = wait(effect, now) {
         return wait;
     }
-    let Some(last) = effect.attempts.last() else {
-        return person(effect, "its ledger entries show no attempt");
-    };
     let first_sent = effect.first_sent_at().unwrap_or(last.requested_at);
-    if class == ToolClass::Read {
-        return reconcile_read(effect);
-    }
-    if now.ms_since(first_sent) > contract.horizon_ms {
+    if horizon_passed(effect, first_sent, now) {
         return person(effect, "reconciliation reached its horizon without an answer");
     }
     let key_live = key_is_live(effect, first_sent, now);
-    let resend_tells = key_live && !replay_repeats_error(effect, unknown);
-    match (&contract.lookup, class) {
+    match (&contract.lookup, &contract.key) {
         (Some(lookup), _) => {
             let probes = probes_since(effect, last);
-            if probes.is_empty() {
+            let Some((_, latest)) = probes.last() else { return Next::Lookup };
+            // The object is there and being worked on: asking for another would be pointless at best.
+            if **latest == ProbeResult::Pending {
                 return Next::Lookup;
             }
             // The provider itself closes the race with a first request that is still under way, as the key is the same.
-            if resend_tells {
+            if key_live && !replay_repeats_error(effect, unknown) {
                 return Next::Send { attempt: last.number + 1 };
             }
-            if lookup.consistency == Consistency::Strong && absence_is_proven(effect, last, &probes)
-            {
+            // A lookup by key finds nothing once the provider has forgotten the key.
+            let can_refute = lookup.consistency == Consistency::Strong
+                && (lookup.by == LookupBy::Reference || key_live);
+            if can_refute && absence_is_proven(effect, last, &probes) {
                 return after_absence(effect, key_live, last);
             }
             Next::Lookup
         }
-        (None, ToolClass::KeyOnly) if key_live => Next::Send { attempt: last.number + 1 },
-        (None, _) => person(
+        (None, Some(_)) if key_live => Next::Send { attempt: last.number + 1 },
+        (None, Some(_) | None) => person(
             effect,
             "the provider may have forgotten its key by now, and there is no lookup to ask instead",
         ),
     }
 }
 
+/// Whether it was tried for long enough. An effect that nobody looked after (the host was down, say) is asked about once
+/// before a person is.
+fn horizon_passed(effect: &Effect, first_sent: Timestamp, now: Timestamp) -> bool {
+    let tried = effect.attempts.len() > 1 || !effect.probes.is_empty();
+    tried && now.ms_since(first_sent) > effect.contract().horizon_ms
+}
+
 fn reconcile_read(effect: &Effect) -> Next {
     let made = effect.attempts.len() as u32;
-    if made < effect.contract().retry.attempts {
+    if made < attempts_max(effect) {
         Next::Send { attempt: made + 1 }
     } else {
         Next::GiveUp(failure(
@@ -210,13 +245,9 @@ fn replay_repeats_error(effect: &Effect, unknown: &UnknownReason) -> bool {
     replays && unknown.answered
 }
 
+/// The lookups made since the last attempt.
 fn probes_since<'a>(effect: &'a Effect, last: &Attempt) -> Vec<(Timestamp, &'a ProbeResult)> {
-    effect
-        .probes
-        .iter()
-        .filter(|(at, _)| *at >= last.settled_at.unwrap_or(last.requested_at))
-        .map(|(at, probe)| (*at, &probe.result))
-        .collect()
+    effect.probes.iter().skip(last.probes_before).map(|(at, probe)| (*at, &probe.result)).collect()
 }
 
 /// A miss is not a no. Absence needs a consistent lookup by our own reference, the settle window since the last byte
@@ -238,6 +269,7 @@ fn absence_is_proven(
                     return true;
                 }
             }
+            // A lookup that failed told nothing.
             ProbeResult::Miss | ProbeResult::Error { .. } => {}
             ProbeResult::Match { .. }
             | ProbeResult::Mismatch { .. }
@@ -249,17 +281,27 @@ fn absence_is_proven(
     false
 }
 
-/// The instant after which no byte of any attempt can have moved.
+/// The instant after which no byte of any attempt can have moved. The sender of an attempt whose lease died may still be
+/// at it for as long as one attempt may take. Why an attempt before the last is in doubt is not kept, so that the same is
+/// assumed of each of those.
 fn quiet_from(effect: &Effect, last: &Attempt) -> Timestamp {
-    let settled = last.settled_at.unwrap_or(last.requested_at);
     let died = effect.unknown.as_ref().is_some_and(|u| u.rule.0 == RULE_LEASE_DIED);
-    if died { settled.plus_ms(effect.contract().timeout_ms) } else { settled }
+    let quiet = |attempt: &Attempt| {
+        let settled = attempt.settled_at.unwrap_or(attempt.requested_at);
+        if attempt.number == last.number && !died {
+            settled
+        } else {
+            settled.plus_ms(effect.contract().timeout_ms)
+        }
+    };
+    let in_doubt = effect.indeterminate_attempts().chain([last]).map(quiet);
+    in_doubt.max().unwrap_or(last.requested_at)
 }
 
 fn after_absence(effect: &Effect, key_live: bool, last: &Attempt) -> Next {
     let made = effect.attempts.len() as u32;
     // A live key that replays an error would do so for ever; absence makes that error the truth.
-    if key_live || made >= effect.contract().retry.attempts {
+    if key_live || made >= attempts_max(effect) {
         return Next::GiveUp(failure(
             "absent",
             format!(
@@ -307,7 +349,8 @@ pub fn backoff_ms(effect: &Effect, made: u32, initial_ms: u64, max_ms: u64) -> u
 pub fn reconcile_backoff_ms(effect: &Effect, made: u32) -> u64 {
     let contract = effect.contract();
     let initial = contract.retry.initial_ms.max(contract.settle_ms / 4).max(1);
-    backoff_ms(effect, made, initial, RECONCILE_MAX_MS.min(contract.settle_ms.max(initial) * 16))
+    let longest = contract.settle_ms.max(initial).saturating_mul(16);
+    backoff_ms(effect, made, initial, RECONCILE_MAX_MS.min(longest))
 }
 
 /// The rule that decides a conflict without a person, if the slot declares one.

@@ -4,17 +4,23 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::JSON_INTEGER_MAX;
+
 /// Milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// This instant moved forward by `ms` milliseconds, without wrapping.
+    /// The latest instant, in the year 287396: the largest integer that JSON holds exactly.
+    pub const MAX: Self = Self(JSON_INTEGER_MAX);
+
+    /// This instant moved forward by `ms` milliseconds, at most to [`Timestamp::MAX`].
     #[must_use]
     pub const fn plus_ms(self, ms: u64) -> Self {
-        let ms = if ms > i64::MAX as u64 { i64::MAX } else { ms as i64 };
-        Self(self.0.saturating_add(ms))
+        let ms = if ms > JSON_INTEGER_MAX as u64 { JSON_INTEGER_MAX } else { ms as i64 };
+        let sum = self.0.saturating_add(ms);
+        if sum > JSON_INTEGER_MAX { Self::MAX } else { Self(sum) }
     }
 
     /// Milliseconds from `earlier` to this instant; zero when `earlier` is later.
@@ -69,7 +75,8 @@ mod tests {
 
     #[test]
     fn arithmetic_saturates() {
-        assert_eq!(Timestamp(i64::MAX).plus_ms(5), Timestamp(i64::MAX));
+        assert_eq!(Timestamp::MAX.plus_ms(5), Timestamp::MAX);
+        assert_eq!(Timestamp(7).plus_ms(u64::MAX), Timestamp::MAX);
         assert_eq!(Timestamp(5).ms_since(Timestamp(9)), 0);
     }
 }

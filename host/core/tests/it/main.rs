@@ -1,0 +1,11 @@
+//! The rules, tested through the crate's public interface.
+
+mod chain;
+mod fixtures;
+mod identity;
+mod json;
+mod outcome;
+mod reconcile;
+mod redact;
+mod settle;
+mod transition;
