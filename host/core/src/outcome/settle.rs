@@ -62,6 +62,11 @@ pub fn settle_probe(
     now: Timestamp,
 ) -> Vec<EffectEvent> {
     let receipt = match &result {
+        ProbeResult::Refused { message, result: object, external_id: _ } => {
+            let failed = EffectEvent::Failed(refusal(message, object));
+            let probed = EffectEvent::Probed(Probe { result, request, not_before: None });
+            return vec![probed, failed];
+        }
         ProbeResult::Match { external_id, result } => {
             Some(("lookup.match", external_id.clone(), result.clone(), None))
         }
@@ -90,6 +95,19 @@ pub fn settle_probe(
         ..bare_receipt(effect, now)
     };
     vec![probed, EffectEvent::Confirmed(Box::new(receipt))]
+}
+
+/// The object is there, in a state that is declared to mean that it did not happen: as good as a refusal in reply.
+fn refusal(message: &str, object: &Value) -> Failure {
+    Failure {
+        code: "refused".to_owned(),
+        message: message.to_owned(),
+        denied: false,
+        source: Some(Source::Lookup),
+        rule: Some(RuleId::new("lookup.refused")),
+        verdict: None,
+        detail: object.clone(),
+    }
 }
 
 fn reply_receipt(effect: &Effect, outcome: Outcome, now: Timestamp) -> Receipt {
