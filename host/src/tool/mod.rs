@@ -14,6 +14,9 @@ use twice_core::ids::{EffectId, RunId};
 use twice_core::outcome::Exchange;
 use twice_workflow::model::{Operation, Tool};
 
+pub use self::registry::{AnyRequest, Drivers};
+pub use self::secret::{SecretSource, SystemSecrets};
+
 /// One effect, as a tool sees it.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {

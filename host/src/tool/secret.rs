@@ -44,8 +44,7 @@ pub enum SecretError {
 /// The environment of the process, and files relative to the project.
 #[derive(Debug, Clone)]
 pub struct SystemSecrets {
-    /// The directory that relative paths start from.
-    pub root: PathBuf,
+    base_dir: PathBuf,
 }
 
 impl SecretSource for SystemSecrets {
@@ -65,10 +64,16 @@ impl SecretSource for SystemSecrets {
 }
 
 impl SystemSecrets {
+    /// `base_dir` is where relative paths start from.
+    #[must_use]
+    pub fn new(base_dir: PathBuf) -> Self {
+        Self { base_dir }
+    }
+
     fn read_file(&self, path: &str) -> Result<String, SecretError> {
         let unreadable =
             |problem: String| SecretError::Unreadable { path: path.to_owned(), problem };
-        let full = self.root.join(path);
+        let full = self.base_dir.join(path);
         let size = std::fs::metadata(&full).map_err(|e| unreadable(e.kind().to_string()))?.len();
         if size > SECRET_BYTES_MAX {
             return Err(SecretError::NotText);

@@ -192,7 +192,7 @@ fn the_registry_sends_by_kind() {
         let drivers = Drivers::new(HttpDriver::new(HttpConfig {
             secrets: std::sync::Arc::new(FixedSecrets::default()),
             redactor: std::sync::Arc::clone(&bench.redactor),
-            root: std::path::PathBuf::new(),
+            base_dir: std::path::PathBuf::new(),
         }));
         let prepared = drivers.prepare(&bench.call()).unwrap();
         let AnyRequest::Http(_) = &prepared.request;
@@ -208,7 +208,7 @@ fn secrets_of_the_system_are_read_by_reference() {
     std::fs::write(root.path().join("token"), "s3cret\n").unwrap();
     std::fs::write(root.path().join("empty"), "\n").unwrap();
     std::fs::write(root.path().join("large"), "x".repeat(20_000)).unwrap();
-    let system = SystemSecrets { root: root.path().to_owned() };
+    let system = SystemSecrets::new(root.path().to_owned());
     assert_eq!(system.read("file:token"), Ok("s3cret".to_owned()));
     assert_eq!(system.read("file:empty"), Err(SecretError::NotText));
     assert_eq!(system.read("file:large"), Err(SecretError::NotText));

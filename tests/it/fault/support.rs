@@ -12,7 +12,7 @@ use twice::tool::{Call, Driver};
 use twice_core::contract::{Contract, KeyContract, Replay, RetentionBasis, Retry};
 use twice_core::identity::KeyFormat;
 use twice_core::ids::{EffectId, Name, RunId};
-use twice_core::outcome::{Declarations, Exchange, FaultKind, Sent, Verdict};
+use twice_core::outcome::{Declarations, Exchange, FaultKind, Sent, Verdict, classify};
 use twice_core::redact::Redactor;
 use twice_tests::fault::{Authority, FaultServer, Script, Seen, TlsServer};
 use twice_workflow::model::{
@@ -118,7 +118,7 @@ impl Bench {
                 secrets.iter().map(|(name, value)| (format!("env:{name}"), (*value).to_owned())),
             )),
             redactor: Arc::clone(&redactor),
-            root: root.path().to_owned(),
+            base_dir: root.path().to_owned(),
         });
         let tool = Tool {
             name: name("payments"),
@@ -300,6 +300,12 @@ pub(super) fn check(row: &Row, operation: &Operation) {
 pub(super) fn check_exchange(row: &Row, over: &str, exchange: &Exchange) {
     let context = format!("{} over {over} ({}): {exchange:?}", row.name, row.rule);
     assert_eq!(End::of(exchange), row.end, "{context}");
+    let outcome = classify(exchange, &Declarations::default(), &Value::Null, true);
+    assert_eq!(
+        (outcome.verdict, outcome.rule.0.as_str()),
+        (row.verdict, row.rule.as_str()),
+        "{context}"
+    );
     let not_sent = row.verdict == Verdict::NotSent;
     assert_eq!(exchange.sent == Sent::Nothing, not_sent, "{context}");
 }

@@ -31,14 +31,14 @@ pub(super) struct ClientKind {
 
 /// The clients made so far.
 pub(super) struct Clients {
-    root: PathBuf,
+    base_dir: PathBuf,
     made: Mutex<BTreeMap<ClientKind, reqwest::Client>>,
 }
 
 impl Clients {
-    /// `root` is where a relative `ca_file` is looked for.
-    pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, made: Mutex::default() }
+    /// `base_dir` is where a relative `ca_file` is looked for.
+    pub(super) fn new(base_dir: PathBuf) -> Self {
+        Self { base_dir, made: Mutex::default() }
     }
 
     /// The client of that kind, made at its first use. An error is text for people, with the fix.
@@ -47,13 +47,13 @@ impl Clients {
         if let Some(client) = made.get(kind) {
             return Ok(client.clone());
         }
-        let client = build(kind, &self.root)?;
+        let client = build(kind, &self.base_dir)?;
         made.insert(kind.clone(), client.clone());
         Ok(client)
     }
 }
 
-fn build(kind: &ClientKind, root: &Path) -> Result<reqwest::Client, String> {
+fn build(kind: &ClientKind, base_dir: &Path) -> Result<reqwest::Client, String> {
     let idle = if kind.reuse { POOL_IDLE_MAX } else { 0 };
     // The connect timeout is kept by the witness, as it belongs to the operation and not to the client; the total timeout
     // belongs to the request.
@@ -71,12 +71,12 @@ fn build(kind: &ClientKind, root: &Path) -> Result<reqwest::Client, String> {
         .pool_idle_timeout(POOL_IDLE)
         .pool_max_idle_per_host(idle)
         .connector_layer(WitnessLayer)
-        .tls_backend_preconfigured(tls_config(kind, root)?)
+        .tls_backend_preconfigured(tls_config(kind, base_dir)?)
         .build()
         .map_err(|error| format!("the HTTP client cannot be set up: {}", error.without_url()))
 }
 
-fn tls_config(kind: &ClientKind, root: &Path) -> Result<rustls::ClientConfig, String> {
+fn tls_config(kind: &ClientKind, base_dir: &Path) -> Result<rustls::ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -87,7 +87,8 @@ fn tls_config(kind: &ClientKind, root: &Path) -> Result<rustls::ClientConfig, St
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth());
     }
-    let extra = kind.ca_file.as_deref().map_or(Ok(Vec::new()), |path| read_roots(path, root))?;
+    let extra =
+        kind.ca_file.as_deref().map_or(Ok(Vec::new()), |path| read_roots(path, base_dir))?;
     let verifier = Verifier::new_with_extra_roots(extra, provider).map_err(|error| {
         format!("no root certificates can be used ({error}); install the system's, or set ca_file")
     })?;
@@ -99,8 +100,8 @@ fn tls_config(kind: &ClientKind, root: &Path) -> Result<rustls::ClientConfig, St
     Ok(config)
 }
 
-fn read_roots(path: &str, root: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = std::fs::read(root.join(path))
+fn read_roots(path: &str, base_dir: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = std::fs::read(base_dir.join(path))
         .map_err(|error| format!("ca_file {path} cannot be read: {}", error.kind()))?;
     let roots = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<Vec<_>, _>>()

@@ -14,14 +14,14 @@ mod template;
 mod url;
 mod witness;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use twice_core::event::ProbeResult;
 use twice_core::ids::Name;
 use twice_core::outcome::{Exchange, Fault, Sent};
@@ -44,15 +44,15 @@ pub struct HttpConfig {
     /// Learns every secret before it is used, and takes them out of what comes back.
     pub redactor: Arc<RwLock<Redactor>>,
     /// Where a relative `ca_file` is looked for.
-    pub root: PathBuf,
+    pub base_dir: PathBuf,
 }
 
 /// Performs the operations of `http` tools.
 pub struct HttpDriver {
     secrets: Arc<dyn SecretSource>,
     redactor: Arc<RwLock<Redactor>>,
-    /// Digests of the secrets that the redactor knows from here.
-    registered: Mutex<BTreeSet<[u8; 32]>>,
+    /// The length in bytes of the longest secret read so far.
+    secret_bytes_max: AtomicUsize,
     clients: Clients,
     paces: Paces,
 }
@@ -64,8 +64,8 @@ impl HttpDriver {
         Self {
             secrets: config.secrets,
             redactor: config.redactor,
-            registered: Mutex::default(),
-            clients: Clients::new(config.root),
+            secret_bytes_max: AtomicUsize::new(0),
+            clients: Clients::new(config.base_dir),
             paces: Paces::default(),
         }
     }
@@ -146,7 +146,10 @@ impl HttpDriver {
                 };
                 failed(shown, error.to_string())
             })?;
-            self.register(&value);
+            let registered =
+                self.redactor.write().unwrap_or_else(PoisonError::into_inner).add(&value);
+            registered.map_err(|error| failed(reference, error.to_string()))?;
+            self.secret_bytes_max.fetch_max(value.len(), Ordering::Relaxed);
             secrets.insert(name.clone(), value);
         }
         Ok(secrets)
@@ -160,14 +163,6 @@ impl HttpDriver {
             url::base(&read).map_err(failed)
         } else {
             url::base(&tool.base_url).map_err(failed)
-        }
-    }
-
-    fn register(&self, secret: &str) {
-        let digest = Sha256::digest(secret.as_bytes()).into();
-        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
-        if registered.insert(digest) {
-            self.redactor.write().unwrap_or_else(PoisonError::into_inner).add(secret);
         }
     }
 
@@ -231,7 +226,9 @@ impl Driver for HttpDriver {
         let mut exchange = self.exchange(request, send_before).await;
         let redactor = self.redactor();
         match &mut exchange.result {
-            Ok(answer) => answer::redact(&redactor, answer),
+            Ok(answer) => {
+                answer::redact(&redactor, answer, self.secret_bytes_max.load(Ordering::Relaxed))
+            }
             Err(Fault { message, .. }) => *message = redactor.text(message),
         }
         exchange
