@@ -5,6 +5,9 @@ pub mod http;
 pub mod registry;
 pub mod secret;
 
+pub use registry::{AnyRequest, Drivers};
+pub use secret::SystemSecrets;
+
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -13,9 +16,6 @@ use twice_core::event::ProbeResult;
 use twice_core::ids::{EffectId, RunId};
 use twice_core::outcome::Exchange;
 use twice_workflow::model::{Operation, Tool};
-
-pub use self::registry::{AnyRequest, Drivers};
-pub use self::secret::{SecretSource, SystemSecrets};
 
 /// One effect, as a tool sees it.
 #[derive(Debug, Clone)]

@@ -44,7 +44,8 @@ pub enum SecretError {
 /// The environment of the process, and files relative to the project.
 #[derive(Debug, Clone)]
 pub struct SystemSecrets {
-    base_dir: PathBuf,
+    /// The directory that relative paths start from.
+    pub root: PathBuf,
 }
 
 impl SecretSource for SystemSecrets {
@@ -64,16 +65,10 @@ impl SecretSource for SystemSecrets {
 }
 
 impl SystemSecrets {
-    /// `base_dir` is where relative paths start from.
-    #[must_use]
-    pub fn new(base_dir: PathBuf) -> Self {
-        Self { base_dir }
-    }
-
     fn read_file(&self, path: &str) -> Result<String, SecretError> {
         let unreadable =
             |problem: String| SecretError::Unreadable { path: path.to_owned(), problem };
-        let full = self.base_dir.join(path);
+        let full = self.root.join(path);
         let size = std::fs::metadata(&full).map_err(|e| unreadable(e.kind().to_string()))?.len();
         if size > SECRET_BYTES_MAX {
             return Err(SecretError::NotText);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use twice::tool::http::{HttpConfig, HttpDriver};
+use twice::tool::http::{HttpConfig, HttpDriver, plain_client};
 use twice::tool::registry::{AnyRequest, Drivers};
 use twice::tool::secret::{FixedSecrets, SecretError, SecretSource, SystemSecrets};
 use twice::tool::{Driver, PrepareError};
@@ -192,12 +192,24 @@ fn the_registry_sends_by_kind() {
         let drivers = Drivers::new(HttpDriver::new(HttpConfig {
             secrets: std::sync::Arc::new(FixedSecrets::default()),
             redactor: std::sync::Arc::clone(&bench.redactor),
-            base_dir: std::path::PathBuf::new(),
+            root: std::path::PathBuf::new(),
         }));
         let prepared = drivers.prepare(&bench.call()).unwrap();
         let AnyRequest::Http(_) = &prepared.request;
         let soon = std::time::Instant::now() + std::time::Duration::from_secs(60);
         assert_eq!(End::of(&drivers.send(prepared.request, soon).await), End::Status(201));
+        server.finish().await;
+    });
+}
+
+/// It has no effect to witness, and works outside any.
+#[test]
+fn the_plain_client_is_for_servers_of_our_own() {
+    run(async {
+        let script = vec![Step::ReadRequest, reply(200, &[], "{}")];
+        let server = FaultServer::start(None, vec![script]).await;
+        let answer = plain_client().unwrap().get(server.url()).send().await.unwrap();
+        assert_eq!(answer.status(), 200);
         server.finish().await;
     });
 }
@@ -208,7 +220,7 @@ fn secrets_of_the_system_are_read_by_reference() {
     std::fs::write(root.path().join("token"), "s3cret\n").unwrap();
     std::fs::write(root.path().join("empty"), "\n").unwrap();
     std::fs::write(root.path().join("large"), "x".repeat(20_000)).unwrap();
-    let system = SystemSecrets::new(root.path().to_owned());
+    let system = SystemSecrets { root: root.path().to_owned() };
     assert_eq!(system.read("file:token"), Ok("s3cret".to_owned()));
     assert_eq!(system.read("file:empty"), Err(SecretError::NotText));
     assert_eq!(system.read("file:large"), Err(SecretError::NotText));

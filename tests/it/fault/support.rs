@@ -118,7 +118,7 @@ impl Bench {
                 secrets.iter().map(|(name, value)| (format!("env:{name}"), (*value).to_owned())),
             )),
             redactor: Arc::clone(&redactor),
-            base_dir: root.path().to_owned(),
+            root: root.path().to_owned(),
         });
         let tool = Tool {
             name: name("payments"),

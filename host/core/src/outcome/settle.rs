@@ -1,6 +1,6 @@
 //! From a verdict on one attempt, or a lookup, to what the ledger records about the effect.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::success::exposed;
 use super::{Outcome, RuleId, Verdict};
@@ -52,7 +52,8 @@ pub fn settle(effect: &Effect, outcome: Outcome, now: Timestamp) -> EffectEvent 
 
 /// What to record about an UNKNOWN effect of which a lookup (by `request`, as it may be kept) told `result`: always that
 /// lookup, and what follows from it. Nothing found is never a failure here: a miss is not a no. `expose` is what the
-/// operation lets the guest see of an object that is found.
+/// operation lets the guest see of an object that is found. An object in a state that says that it did not happen is the
+/// provider's own no.
 #[must_use]
 pub fn settle_probe(
     effect: &Effect,
@@ -62,11 +63,6 @@ pub fn settle_probe(
     now: Timestamp,
 ) -> Vec<EffectEvent> {
     let receipt = match &result {
-        ProbeResult::Refused { message, result: object, external_id: _ } => {
-            let failed = EffectEvent::Failed(refusal(message, object));
-            let probed = EffectEvent::Probed(Probe { result, request, not_before: None });
-            return vec![probed, failed];
-        }
         ProbeResult::Match { external_id, result } => {
             Some(("lookup.match", external_id.clone(), result.clone(), None))
         }
@@ -77,6 +73,19 @@ pub fn settle_probe(
             let difference =
                 format!("the provider has {count} objects: {}", external_ids.join(", "));
             Some(("lookup.many", external_ids.first().cloned(), oldest.clone(), Some(difference)))
+        }
+        ProbeResult::Refused { external_id, result: object, message } => {
+            let failed = EffectEvent::Failed(Failure {
+                code: "refused".to_owned(),
+                message: message.clone(),
+                denied: false,
+                source: Some(Source::Lookup),
+                rule: Some(RuleId::new("lookup.refused")),
+                verdict: None,
+                detail: json!({ "external_id": external_id, "result": object }),
+            });
+            let probed = EffectEvent::Probed(Probe { result, request, not_before: None });
+            return vec![probed, failed];
         }
         ProbeResult::Miss | ProbeResult::Pending | ProbeResult::Error { .. } => None,
     };
@@ -95,19 +104,6 @@ pub fn settle_probe(
         ..bare_receipt(effect, now)
     };
     vec![probed, EffectEvent::Confirmed(Box::new(receipt))]
-}
-
-/// The object is there, in a state that is declared to mean that it did not happen: as good as a refusal in reply.
-fn refusal(message: &str, object: &Value) -> Failure {
-    Failure {
-        code: "refused".to_owned(),
-        message: message.to_owned(),
-        denied: false,
-        source: Some(Source::Lookup),
-        rule: Some(RuleId::new("lookup.refused")),
-        verdict: None,
-        detail: object.clone(),
-    }
 }
 
 fn reply_receipt(effect: &Effect, outcome: Outcome, now: Timestamp) -> Receipt {

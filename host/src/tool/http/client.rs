@@ -31,14 +31,14 @@ pub(super) struct ClientKind {
 
 /// The clients made so far.
 pub(super) struct Clients {
-    base_dir: PathBuf,
+    root: PathBuf,
     made: Mutex<BTreeMap<ClientKind, reqwest::Client>>,
 }
 
 impl Clients {
-    /// `base_dir` is where a relative `ca_file` is looked for.
-    pub(super) fn new(base_dir: PathBuf) -> Self {
-        Self { base_dir, made: Mutex::default() }
+    /// `root` is where a relative `ca_file` is looked for.
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root, made: Mutex::default() }
     }
 
     /// The client of that kind, made at its first use. An error is text for people, with the fix.
@@ -47,17 +47,29 @@ impl Clients {
         if let Some(client) = made.get(kind) {
             return Ok(client.clone());
         }
-        let client = build(kind, &self.base_dir)?;
+        let client = build(kind, &self.root)?;
         made.insert(kind.clone(), client.clone());
         Ok(client)
     }
 }
 
-fn build(kind: &ClientKind, base_dir: &Path) -> Result<reqwest::Client, String> {
+/// A client for a server of our own on this machine, such as the demo's provider; it knows no TLS.
+///
+/// # Errors
+/// In words, when it cannot be set up.
+pub fn plain_client() -> Result<reqwest::Client, String> {
+    finish(settings(&ClientKind { tls: false, ca_file: None, reuse: true }, Path::new("."))?)
+}
+
+fn build(kind: &ClientKind, root: &Path) -> Result<reqwest::Client, String> {
+    finish(settings(kind, root)?.connector_layer(WitnessLayer))
+}
+
+fn settings(kind: &ClientKind, root: &Path) -> Result<reqwest::ClientBuilder, String> {
     let idle = if kind.reuse { POOL_IDLE_MAX } else { 0 };
     // The connect timeout is kept by the witness, as it belongs to the operation and not to the client; the total timeout
     // belongs to the request.
-    reqwest::Client::builder()
+    Ok(reqwest::Client::builder()
         .user_agent(concat!("twice/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
@@ -70,13 +82,16 @@ fn build(kind: &ClientKind, base_dir: &Path) -> Result<reqwest::Client, String> 
         .no_zstd()
         .pool_idle_timeout(POOL_IDLE)
         .pool_max_idle_per_host(idle)
-        .connector_layer(WitnessLayer)
-        .tls_backend_preconfigured(tls_config(kind, base_dir)?)
+        .tls_backend_preconfigured(tls_config(kind, root)?))
+}
+
+fn finish(settings: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
+    settings
         .build()
         .map_err(|error| format!("the HTTP client cannot be set up: {}", error.without_url()))
 }
 
-fn tls_config(kind: &ClientKind, base_dir: &Path) -> Result<rustls::ClientConfig, String> {
+fn tls_config(kind: &ClientKind, root: &Path) -> Result<rustls::ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -87,8 +102,7 @@ fn tls_config(kind: &ClientKind, base_dir: &Path) -> Result<rustls::ClientConfig
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth());
     }
-    let extra =
-        kind.ca_file.as_deref().map_or(Ok(Vec::new()), |path| read_roots(path, base_dir))?;
+    let extra = kind.ca_file.as_deref().map_or(Ok(Vec::new()), |path| read_roots(path, root))?;
     let verifier = Verifier::new_with_extra_roots(extra, provider).map_err(|error| {
         format!("no root certificates can be used ({error}); install the system's, or set ca_file")
     })?;
@@ -100,8 +114,8 @@ fn tls_config(kind: &ClientKind, base_dir: &Path) -> Result<rustls::ClientConfig
     Ok(config)
 }
 
-fn read_roots(path: &str, base_dir: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = std::fs::read(base_dir.join(path))
+fn read_roots(path: &str, root: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = std::fs::read(root.join(path))
         .map_err(|error| format!("ca_file {path} cannot be read: {}", error.kind()))?;
     let roots = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<Vec<_>, _>>()

@@ -29,6 +29,7 @@ use twice_core::redact::Redactor;
 use twice_workflow::model::{HttpRequest, HttpTool, ToolKind};
 
 use self::answer::Reading;
+pub use self::client::plain_client;
 use self::client::{ClientKind, Clients};
 use self::pace::Paces;
 pub use self::request::HttpReady;
@@ -44,7 +45,7 @@ pub struct HttpConfig {
     /// Learns every secret before it is used, and takes them out of what comes back.
     pub redactor: Arc<RwLock<Redactor>>,
     /// Where a relative `ca_file` is looked for.
-    pub base_dir: PathBuf,
+    pub root: PathBuf,
 }
 
 /// Performs the operations of `http` tools.
@@ -65,7 +66,7 @@ impl HttpDriver {
             secrets: config.secrets,
             redactor: config.redactor,
             secret_bytes_max: AtomicUsize::new(0),
-            clients: Clients::new(config.base_dir),
+            clients: Clients::new(config.root),
             paces: Paces::default(),
         }
     }
