@@ -63,9 +63,20 @@ async fn prepare(term: &Term, root: &Path) -> anyhow::Result<()> {
     let project = Project::load(&DiskFiles { root: root.to_path_buf() })
         .map_err(|problems| anyhow::anyhow!("the demo's project has problems: {problems:?}"))?;
     let dir = scaffold::rust_node(root, &project, &name)?;
+    if let Some(target) = shared_target() {
+        let config = format!("[build]\ntarget-dir = {:?}\n", target.display().to_string());
+        init::write_new(&root.join(".cargo/config.toml"), &config)?;
+    }
     let bytes = node::build(term, &dir).await?;
     let place = Place { project: Some(root.to_path_buf()), database: None, boundaries: Boundaries::none() };
     node::register(term, &place, &name, bytes).await
+}
+
+/// A build folder that later demos find warm.
+fn shared_target() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    Some(cache.join("twice").join("demo-target"))
 }
 
 struct Stage {

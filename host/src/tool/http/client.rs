@@ -58,11 +58,18 @@ impl Clients {
 /// # Errors
 /// In words, when it cannot be set up.
 pub fn plain_client() -> Result<reqwest::Client, String> {
-    finish(settings(&ClientKind { tls: false, ca_file: None, reuse: true }, Path::new("."))?)
+    let kind = ClientKind { tls: false, ca_file: None, reuse: true };
+    finish(settings(&kind, Path::new("."))?)
 }
 
 fn build(kind: &ClientKind, root: &Path) -> Result<reqwest::Client, String> {
     finish(settings(kind, root)?.connector_layer(WitnessLayer))
+}
+
+fn finish(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
+    builder
+        .build()
+        .map_err(|error| format!("the HTTP client cannot be set up: {}", error.without_url()))
 }
 
 fn settings(kind: &ClientKind, root: &Path) -> Result<reqwest::ClientBuilder, String> {
@@ -83,12 +90,6 @@ fn settings(kind: &ClientKind, root: &Path) -> Result<reqwest::ClientBuilder, St
         .pool_idle_timeout(POOL_IDLE)
         .pool_max_idle_per_host(idle)
         .tls_backend_preconfigured(tls_config(kind, root)?))
-}
-
-fn finish(settings: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
-    settings
-        .build()
-        .map_err(|error| format!("the HTTP client cannot be set up: {}", error.without_url()))
 }
 
 fn tls_config(kind: &ClientKind, root: &Path) -> Result<rustls::ClientConfig, String> {
