@@ -82,6 +82,9 @@ pub enum KeyFormat {
     Hash,
 }
 
+/// Stands in a readable key where there is no object.
+const NO_OBJECT: &str = "-";
+
 impl Identity {
     /// The effect id: `eff_` and base32 of SHA-256 over the domain tag and the canonical JSON of the identity.
     #[must_use]
@@ -95,7 +98,11 @@ impl Identity {
     /// in the four parts of the common case follows as `name=value`.
     #[must_use]
     pub fn key(&self) -> String {
-        let object = escape(self.object.as_deref().unwrap_or("-"));
+        let object = match self.object.as_deref() {
+            None => NO_OBJECT.to_owned(),
+            Some(NO_OBJECT) => "%2D".to_owned(),
+            Some(object) => escape(object),
+        };
         let intent = escape(&self.intent);
         let mut key = match &self.scope {
             Scope::Run { run, node, visit, slot } => {

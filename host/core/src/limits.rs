@@ -12,8 +12,8 @@ pub const JSON_INTEGER_MAX: i64 = (1 << 53) - 1;
 pub const ENTRY_BYTES_MAX: usize = 16 << 20;
 /// Deepest nesting of a ledger entry's body: JSON of the deepest kind taken in, inside the members of an event.
 pub const ENTRY_DEPTH_MAX: usize = JSON_DEPTH_MAX + 16;
-/// Shortest secret value that can be taken out of texts. Bytes; anything shorter turns up by chance.
-pub const SECRET_BYTES_MIN: usize = 6;
+/// Shortest secret value that can be taken out of texts. Characters; anything shorter turns up by chance.
+pub const SECRET_CHARS_MIN: usize = 6;
 /// Largest response body taken from a provider. Bytes.
 pub const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 /// How much of a body that cannot be kept whole is kept. Bytes.

@@ -75,3 +75,31 @@ pub const fn next(from: Option<State>, event: Kind) -> Result<State, Illegal> {
         (Proposed | Authorized, Kind::Conflicted | Kind::ConflictDecided) => illegal,
     }
 }
+
+/// The state diagram of an effect in Mermaid, made from the table above so that no document can drift from it. Events that
+/// change no state are left out.
+#[must_use]
+pub fn mermaid() -> String {
+    let mut out = String::from("stateDiagram-v2\n");
+    let starts = std::iter::once(None).chain(State::ALL.into_iter().map(Some));
+    for from in starts {
+        for to in State::ALL {
+            if from == Some(to) {
+                continue;
+            }
+            let events: Vec<&str> = Kind::ALL
+                .into_iter()
+                .filter(|event| next(from, *event) == Ok(to))
+                .map(Kind::as_str)
+                .collect();
+            if !events.is_empty() {
+                let from = from.map_or("[*]", State::as_str);
+                out.push_str(&format!("    {from} --> {to}: {}\n", events.join(", ")));
+            }
+        }
+    }
+    for state in State::ALL.into_iter().filter(|state| state.is_final()) {
+        out.push_str(&format!("    {state} --> [*]\n"));
+    }
+    out
+}

@@ -86,10 +86,13 @@ fn the_hash_of_an_entry_is_pinned() {
     expect![[r#"{"data":{"policy":"granted","request_hash":"sha256:095e81fd22ff277a717223020d4918f0cc140a87de1b57988047d8a7d9bea896"},"event":"authorized"}"#]].assert_eq(&entries[2].body);
 }
 
+/// A change to one column.
+type Flip<'a> = &'a dyn Fn(&mut Entry);
+
 #[test]
 fn a_flipped_column_of_any_entry_is_named() {
     let other_effect = EffectId::parse(format!("eff_{}", "a".repeat(52))).expect("an effect id");
-    let columns: [(&str, &dyn Fn(&mut Entry)); 9] = [
+    let columns: [(&str, Flip); 9] = [
         ("run", &|e| e.run = RunId::parse("run-782").expect("a run id")),
         ("seq", &|e| e.seq += 1),
         ("fence", &|e| e.fence = Fence(e.fence.0 + 1)),

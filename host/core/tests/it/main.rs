@@ -2,7 +2,10 @@
 
 mod chain;
 mod fixtures;
+mod identity;
 mod json;
 mod outcome;
 mod reconcile;
+mod redact;
 mod settle;
+mod transition;
