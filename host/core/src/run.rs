@@ -131,7 +131,9 @@ impl Progress {
             output: None,
             since: at,
         });
-        entry.visit = visit;
+        if entry.visit != visit {
+            (entry.visit, entry.failed_attempts, entry.since) = (visit, 0, at);
+        }
         entry
     }
 
