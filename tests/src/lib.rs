@@ -1,1 +1,3 @@
-//! Placeholder.
+//! What the tests of Twice stand on: servers that misbehave exactly as told.
+
+pub mod fault;

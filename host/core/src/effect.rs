@@ -148,6 +148,8 @@ pub struct Effect {
     pub decisions: Vec<ConflictDecision>,
     /// The last error in words, for listings.
     pub last_error: Option<String>,
+    /// When its outcome was recorded; the durable clock of its step moves to here.
+    pub answered_at: Option<Timestamp>,
     /// When its latest entry was made.
     pub updated_at: Timestamp,
 }
@@ -182,6 +184,7 @@ impl Effect {
             hold: None,
             decisions: Vec::new(),
             last_error: None,
+            answered_at: None,
             updated_at: at,
         })
     }
@@ -198,6 +201,9 @@ impl Effect {
     ) -> Result<(), Illegal> {
         self.state = transition::next(Some(self.state), event.kind())?;
         self.updated_at = at;
+        if self.state.is_final() {
+            self.answered_at.get_or_insert(at);
+        }
         match event {
             EffectEvent::Proposed(proposal) => {
                 self.proposal = proposal.clone();

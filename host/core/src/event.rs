@@ -333,6 +333,15 @@ pub enum ProbeResult {
         /// The difference, in words.
         difference: String,
     },
+    /// Exactly one object, in a state that says that it did not happen.
+    Refused {
+        /// The provider's id.
+        external_id: Option<String>,
+        /// The object.
+        result: Value,
+        /// The state it is in, in words.
+        message: String,
+    },
     /// More than one object.
     Many {
         /// How many.
@@ -474,6 +483,19 @@ pub enum RunEvent {
         /// Why, in their words.
         why: String,
     },
+    /// A request was refused before it became an effect: no such slot, malformed args, a use too many.
+    RequestRefused {
+        /// The node that asked.
+        node: Name,
+        /// Its visit.
+        visit: u32,
+        /// The slot it named.
+        slot: String,
+        /// The rule that refused.
+        policy: String,
+        /// In words, with the fix.
+        message: String,
+    },
     /// The run used an effect that another run owns.
     Adopted {
         /// Which.
@@ -508,6 +530,7 @@ impl RunEvent {
             Self::Parked { .. } => "run_parked",
             Self::Halted { .. } => "run_halted",
             Self::Released { .. } => "run_released",
+            Self::RequestRefused { .. } => "request_refused",
             Self::Adopted { .. } => "effect_adopted",
             Self::Completed { .. } => "run_completed",
             Self::Failed { .. } => "run_failed",

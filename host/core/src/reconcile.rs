@@ -273,6 +273,7 @@ fn absence_is_proven(
             ProbeResult::Miss | ProbeResult::Error { .. } => {}
             ProbeResult::Match { .. }
             | ProbeResult::Mismatch { .. }
+            | ProbeResult::Refused { .. }
             | ProbeResult::Many { .. }
             | ProbeResult::Pending => first_miss = None,
         }

@@ -96,8 +96,8 @@ pub struct NodeProgress {
     pub failed_attempts: u32,
     /// Its last output; `None` until it returned once.
     pub output: Option<Value>,
-    /// When the current visit became due; the durable clock of its step starts here.
-    pub since: Timestamp,
+    /// When it last returned; the durable clock of the steps after it starts here.
+    pub finished_at: Option<Timestamp>,
 }
 
 impl Progress {
@@ -105,18 +105,20 @@ impl Progress {
     pub fn apply(&mut self, event: &RunEvent, at: Timestamp) {
         match event {
             RunEvent::StepCompleted { node, visit, output, .. } => {
-                let entry = self.reached(node, *visit, at);
+                let entry = self.reached(node, *visit);
                 entry.output = Some(output.clone());
+                entry.finished_at = Some(at);
                 entry.failed_attempts = 0;
             }
             RunEvent::StepFailed { node, visit, attempt, .. } => {
-                self.reached(node, *visit, at).failed_attempts = *attempt;
+                self.reached(node, *visit).failed_attempts = *attempt;
             }
             RunEvent::Started { .. }
             | RunEvent::Claimed { .. }
             | RunEvent::Parked { .. }
             | RunEvent::Halted { .. }
             | RunEvent::Released { .. }
+            | RunEvent::RequestRefused { .. }
             | RunEvent::Adopted { .. }
             | RunEvent::Completed { .. }
             | RunEvent::Failed { .. }
@@ -124,12 +126,12 @@ impl Progress {
         }
     }
 
-    fn reached(&mut self, node: &Name, visit: u32, at: Timestamp) -> &mut NodeProgress {
+    fn reached(&mut self, node: &Name, visit: u32) -> &mut NodeProgress {
         let entry = self.nodes.entry(node.clone()).or_insert(NodeProgress {
             visit,
             failed_attempts: 0,
             output: None,
-            since: at,
+            finished_at: None,
         });
         if entry.visit != visit {
             (entry.visit, entry.failed_attempts, entry.since) = (visit, 0, at);

@@ -31,6 +31,12 @@ impl Timestamp {
     }
 }
 
+/// A clock, passed in wherever the time is needed.
+pub trait Clock: Send + Sync + 'static {
+    /// The present instant.
+    fn now(&self) -> Timestamp;
+}
+
 impl fmt::Display for Timestamp {
     /// RFC 3339 in UTC with milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,31 @@
 //! The durable ledger. Every method of [`Ledger`] is one transaction, named after what it means; no statement, row or
 //! transaction handle leaves this crate.
+//!
+//! Reading order: [`Ledger`] is the contract; [`MemoryLedger`] its executable specification. [`SqlLedger`] cleans what it
+//! is given of secrets (`stored`), hands writes to the one writer (`writer`), which stages them in a transaction
+//! (`batch`, `apply`) with the statements of `sql`; what differs between databases is in `dialect`.
+//!
+//! Architecture invariant: no statement outside `sql`, no driver type outside `dialect`, no write outside `writer`.
 
 mod api;
+mod apply;
+mod batch;
+mod dialect;
 mod error;
+mod memory;
+mod migrate;
+mod options;
+mod rows;
+mod rules;
+mod sql;
+mod sql_ledger;
+mod stored;
+mod value;
+mod work;
+mod writer;
 
 pub use api::*;
 pub use error::*;
+pub use memory::MemoryLedger;
+pub use options::*;
+pub use sql_ledger::SqlLedger;

@@ -1,5 +1,6 @@
 //! The border between a component and the executor.
 
+use std::any::Any;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -72,9 +73,10 @@ pub struct Position {
     pub attempt: u32,
 }
 
-/// What stands behind the imports of a component. One value serves one call of `run`.
+/// What stands behind the imports of a component. One value serves one call of `run`, is handed back when the call ends,
+/// however it ends, and can then be cast back to what it was.
 #[async_trait]
-pub trait Host: Send + 'static {
+pub trait Host: Send + Any {
     /// Answers requests, in their order; one for `request`, several for `request-all`.
     ///
     /// # Errors

@@ -1,6 +1,27 @@
 //! Runs untrusted components. All that a component can do is compute and ask; what it asks goes to a [`Host`], and
 //! nothing else of this machine can be reached from it (I8).
+//!
+//! A component passes four gates before it runs: it is read and its imports and its `run` are checked without compiling it
+//! (`check`), it is compiled once in a bounded way (`compile`), the compiled code is kept on disk under a key of this
+//! machine (`cache`), and each call gets a fresh instance with its own limits (`call`). Only `engine` configures wasmtime.
+//!
+//! **Invariant:** nothing outlives a call. An instance is dropped when its call ends, however it ends, and the [`Host`] goes
+//! back to the caller, who knows what was in flight.
 
 mod api;
+mod bindings;
+mod build;
+mod cache;
+mod call;
+mod check;
+mod compile;
+mod componentize;
+mod engine;
+mod explain;
+mod sandbox;
+mod state;
 
 pub use api::*;
+pub use build::{BuildError, Built, build_rust_node};
+pub use componentize::componentize;
+pub use sandbox::{Component, Sandbox, SandboxConfig};

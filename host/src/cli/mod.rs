@@ -1,9 +1,113 @@
-//! The command line.
+//! The command line: one file per command. A command says what it does on standard output, what went wrong on standard
+//! error, and ends with a code of [`exit::Exit`].
 
+mod check;
+mod demo;
+mod effects;
+mod exit;
+mod init;
+mod node;
+mod open;
+mod progress;
+mod run;
+mod runs;
+mod scaffold;
+mod sim;
+pub mod term;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use self::exit::Exit;
+use self::term::Term;
+use crate::engine::boundary::Boundaries;
+
+/// Runs workflow nodes that nobody has to trust. A node computes, and asks: every effect on the outside world is given
+/// an identity, written down before it is sent, and answered from the ledger ever after.
+#[derive(Debug, Parser)]
+#[command(name = "twice", version, propagate_version = true, max_term_width = 110)]
+#[command(after_help = "Exit codes: 0 done · 1 error · 2 usage · 3 the run failed · 4 the run waits or needs a person")]
+struct Cli {
+    /// The project's folder (default: the nearest folder upwards that holds a twice.toml)
+    #[arg(long, global = true, value_name = "DIR")]
+    project: Option<PathBuf>,
+    /// The ledger (default: twice.db beside twice.toml)
+    #[arg(long, global = true, env = "TWICE_DATABASE_URL", value_name = "FILE|URL", hide_env_values = true)]
+    database: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a new project in this folder
+    Init(init::Init),
+    /// Write, build, register and inspect nodes
+    #[command(subcommand)]
+    Node(node::Node),
+    /// Check every workflow and tool file, and say what each operation promises
+    Check(check::Check),
+    /// Start a run (or find it started) and run it until it ends or waits
+    Run(run::Run),
+    /// List, show, resume and release runs
+    #[command(subcommand)]
+    Runs(runs::Runs),
+    /// List, show and settle effects
+    #[command(subcommand)]
+    Effects(effects::Effects),
+    /// Watch it pay once: kill a worker in mid-refund, resume twice
+    Demo(demo::Demo),
+    /// Start the simulated provider that the examples talk to
+    ProviderSim(sim::ProviderSim),
+}
 
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    main_with(Boundaries::none())
+}
+
+/// Runs the command line of this process, with `boundaries` in its executor: how tests kill it at a chosen place.
+#[must_use]
+pub fn main_with(boundaries: Boundaries) -> ExitCode {
+    let cli = Cli::parse();
+    let term = Term::detect();
+    init_logs();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            term.error(&anyhow::Error::new(error).context("cannot start the runtime"));
+            return Exit::Error.into();
+        }
+    };
+    let place = open::Place { project: cli.project, database: cli.database, boundaries };
+    let done = runtime.block_on(async {
+        match cli.command {
+            Command::Init(command) => command.run(&term),
+            Command::Node(command) => command.run(&term, &place).await,
+            Command::Check(command) => command.run(&term, &place),
+            Command::Run(command) => command.run(&term, &place).await,
+            Command::Runs(command) => command.run(&term, &place).await,
+            Command::Effects(command) => command.run(&term, &place).await,
+            Command::Demo(command) => command.run(&term).await,
+            Command::ProviderSim(command) => command.run(&term).await,
+        }
+    });
+    // A blocking thread (a component that compiles, say) must not hold the process back.
+    runtime.shutdown_background();
+    match done {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            term.error(&error);
+            Exit::Error.into()
+        }
+    }
+}
+
+fn init_logs() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TWICE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

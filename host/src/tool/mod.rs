@@ -1,6 +1,13 @@
 //! Tools: the adapters that perform effects. A tool decides nothing; it builds a request, sends it once, and says what
 //! it saw.
 
+pub mod http;
+pub mod registry;
+pub mod secret;
+
+pub use registry::{AnyRequest, Drivers};
+pub use secret::SystemSecrets;
+
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -51,6 +58,24 @@ pub enum PrepareError {
         /// The reference.
         pointer: String,
         /// What is wrong with what it points at.
+        problem: String,
+    },
+    /// The request that the template describes is not a valid one.
+    #[error("{place} of {operation}: {problem}")]
+    Request {
+        /// `method`, `path`, `query x`, `header x`, `body`.
+        place: String,
+        /// `tool.operation`.
+        operation: String,
+        /// What is wrong and the fix.
+        problem: String,
+    },
+    /// The connection cannot be set up.
+    #[error("connection of tool {tool}: {problem}")]
+    Connection {
+        /// The tool.
+        tool: String,
+        /// What is wrong and the fix.
         problem: String,
     },
     /// The base URL cannot be used.

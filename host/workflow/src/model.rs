@@ -107,6 +107,17 @@ pub struct Slot {
     pub on_conflict: OnConflict,
 }
 
+impl Slot {
+    /// The pointer to the array it is bound to, if it is.
+    #[must_use]
+    pub fn array(&self) -> Option<&str> {
+        match &self.uses {
+            Uses::ForEach(pointer) => Some(pointer),
+            Uses::Once | Uses::Repeat(_) => None,
+        }
+    }
+}
+
 /// How often a slot may be used in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,6 +1,6 @@
 //! From a verdict on one attempt, or a lookup, to what the ledger records about the effect.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::success::exposed;
 use super::{Outcome, RuleId, Verdict};
@@ -52,7 +52,8 @@ pub fn settle(effect: &Effect, outcome: Outcome, now: Timestamp) -> EffectEvent 
 
 /// What to record about an UNKNOWN effect of which a lookup (by `request`, as it may be kept) told `result`: always that
 /// lookup, and what follows from it. Nothing found is never a failure here: a miss is not a no. `expose` is what the
-/// operation lets the guest see of an object that is found.
+/// operation lets the guest see of an object that is found. An object in a state that says that it did not happen is the
+/// provider's own no.
 #[must_use]
 pub fn settle_probe(
     effect: &Effect,
@@ -72,6 +73,19 @@ pub fn settle_probe(
             let difference =
                 format!("the provider has {count} objects: {}", external_ids.join(", "));
             Some(("lookup.many", external_ids.first().cloned(), oldest.clone(), Some(difference)))
+        }
+        ProbeResult::Refused { external_id, result: object, message } => {
+            let failed = EffectEvent::Failed(Failure {
+                code: "refused".to_owned(),
+                message: message.clone(),
+                denied: false,
+                source: Some(Source::Lookup),
+                rule: Some(RuleId::new("lookup.refused")),
+                verdict: None,
+                detail: json!({ "external_id": external_id, "result": object }),
+            });
+            let probed = EffectEvent::Probed(Probe { result, request, not_before: None });
+            return vec![probed, failed];
         }
         ProbeResult::Miss | ProbeResult::Pending | ProbeResult::Error { .. } => None,
     };

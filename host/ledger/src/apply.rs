@@ -1,0 +1,429 @@
+//! Each write of the ledger, decided on what its transaction has read. Whatever is refused is refused before anything of
+//! it is staged.
+
+use std::collections::BTreeMap;
+
+use twice_core::chain::{self, Content, Head, NewEntry};
+use twice_core::effect::State;
+use twice_core::event::RunEvent;
+use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::run::{Progress, RunState};
+use twice_core::time::Timestamp;
+use twice_core::{json, transition};
+
+use crate::batch::{Batch, Birth, Refused, Staged};
+use crate::rows::{self, RunLock};
+use crate::rules;
+use crate::stored::{Change, Write};
+use crate::work::{Reply, Start, Work};
+use crate::{Claim, ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started, sql};
+
+impl Batch<'_> {
+    /// Stages one write.
+    pub(crate) async fn apply(&mut self, work: &Work) -> Result<Reply, Refused> {
+        match work {
+            Work::Start(start) => self.start(start).await,
+            Work::Claim { by, run: Some(run), early, at } => {
+                self.claim_named(by, run, *early, *at).await.map(Reply::Claim)
+            }
+            Work::Claim { by, run: None, early: _, at } => {
+                self.claim_any(by, *at).await.map(Reply::Claim)
+            }
+            Work::Renew { run, fence, lease_ms } => self.renew(run, *fence, *lease_ms).await,
+            Work::Append { write, fence, progress_made } => {
+                self.append(write, *fence, *progress_made).await
+            }
+            Work::Decide { write, expected_head } => self.decide(write, *expected_head).await,
+            Work::PutDefinition { digest, text } => {
+                let args = vec![digest.as_str().into(), text.as_str().into()];
+                self.execute(sql::PUT_DEFINITION, args).await?;
+                Ok(Reply::Done)
+            }
+            Work::PutModule { name, digest, bytes, at } => {
+                self.put_module(name, digest, bytes, *at).await
+            }
+        }
+    }
+
+    async fn start(&mut self, start: &Start) -> Result<Reply, Refused> {
+        if let Some(existing) = self.started_before(start).await? {
+            return Ok(Reply::Started(Started::Existing(existing)));
+        }
+        let args = vec![start.definition.as_str().into()];
+        if self.connection.fetch(sql::DEFINITION_EXISTS, args).await?.is_empty() {
+            return Err(rules::absent("definition", &start.definition).into());
+        }
+        let now = self.now().await?;
+        let entry = chain::seal(&start.id, Head::empty(&start.id), Fence(0), &start.entry);
+        let head = Head { seq: entry.seq, hash: entry.hash };
+        let birth = Birth {
+            caller_key: start.caller_key.clone(),
+            workflow: start.workflow.clone(),
+            definition: start.definition.clone(),
+            input: start.input.clone(),
+            created_at: start.entry.at.0,
+        };
+        let mut record = new_record(start)?;
+        let mut entries = vec![Staged { entry, moved: None }];
+        let mut lock = lock_of(&record, head, now);
+        let mut created = None;
+        if let Some(by) = &start.claim {
+            let taken = take(&mut record, head, by, start.entry.at, now, false);
+            lock = lock_of(&record, taken.head, now);
+            entries.push(taken.entry);
+            created = Some(Claim { fence: record.fence, head: taken.head, run: record });
+        }
+        let progress = serde_json::to_value(Progress::default()).expect("progress is plain data");
+        lock.progress = Some(json::canonical(&progress));
+        self.stage_birth(&start.id, birth, lock);
+        self.stage_entries(entries);
+        Ok(Reply::Started(Started::Created(created)))
+    }
+
+    /// The run that a start repeats, if it repeats one.
+    async fn started_before(&mut self, start: &Start) -> Result<Option<RunRecord>, Refused> {
+        let of_key = match &start.caller_key {
+            Some(key) => self.owner_of_key(key).await?,
+            None => None,
+        };
+        let of_id = match self.lock(&start.id)? {
+            Some(_) => self.record(&start.id).await?,
+            None => None,
+        };
+        let existing = match (of_id, of_key) {
+            (None, None) => return Ok(None),
+            (Some((record, _)), owner)
+                if start.caller_key.is_none() || owner.as_ref() == Some(&record.id) =>
+            {
+                record
+            }
+            (Some((record, _)), _) => {
+                return Err(rules::conflict(&record.id, "another caller's key").into());
+            }
+            (None, Some(owner)) => match self.record(&owner).await? {
+                Some((record, _)) => record,
+                None => return Err(rules::absent("run", owner).into()),
+            },
+        };
+        if existing.workflow != start.workflow {
+            let difference = format!("another workflow (`{}`)", existing.workflow);
+            return Err(rules::conflict(&existing.id, difference).into());
+        }
+        if json::canonical(&existing.input) != start.input {
+            return Err(rules::conflict(&existing.id, "another input").into());
+        }
+        Ok(Some(existing))
+    }
+
+    async fn claim_named(
+        &mut self,
+        by: &ClaimBy,
+        run: &RunId,
+        early: bool,
+        at: Timestamp,
+    ) -> Result<ClaimOutcome, Refused> {
+        let Some(lock) = self.lock(run)? else { return Err(rules::absent("run", run).into()) };
+        let now = self.now().await?;
+        let due = lock.claim_at.is_some_and(|at| at <= now);
+        let waits = matches!(lock.state, RunState::Ready | RunState::Waiting);
+        if !due && !(early && waits) {
+            return Ok(ClaimOutcome::Nothing);
+        }
+        match self.record(run).await? {
+            Some((record, head)) => self.claim(by, record, head, at).await,
+            None => Err(rules::absent("run", run).into()),
+        }
+    }
+
+    async fn claim_any(&mut self, by: &ClaimBy, at: Timestamp) -> Result<ClaimOutcome, Refused> {
+        while let Some(run) = self.next_claimable().await? {
+            match self.record(&run).await {
+                Ok(Some((record, head))) => return self.claim(by, record, head, at).await,
+                Ok(None) => self.set_aside(run),
+                Err(Refused::Alone(error)) => {
+                    tracing::error!(%run, %error, "a run that is due cannot be read and is passed over");
+                    self.set_aside(run);
+                }
+                Err(lost @ Refused::Database(_)) => return Err(lost),
+            }
+        }
+        Ok(ClaimOutcome::Nothing)
+    }
+
+    /// Takes a run that is claimable.
+    async fn claim(
+        &mut self,
+        by: &ClaimBy,
+        mut record: RunRecord,
+        head: Head,
+        at: Timestamp,
+    ) -> Result<ClaimOutcome, Refused> {
+        let now = self.now().await?;
+        let read = (record.fence, head.seq);
+        let takeover = record.state == RunState::Running;
+        let taken = take(&mut record, head, by, at, now, takeover);
+        self.stage_read_run(&record.id, read, lock_of(&record, taken.head, now));
+        self.stage_entries([taken.entry]);
+        if record.state == RunState::Quarantined {
+            return Ok(ClaimOutcome::Quarantined(record.id));
+        }
+        let claim = Claim { fence: record.fence, head: taken.head, run: record };
+        Ok(ClaimOutcome::Claimed(Box::new(claim)))
+    }
+
+    async fn renew(&mut self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<Reply, Refused> {
+        let mut lock = self.held(run, fence)?;
+        let until = rules::lease_end(self.now().await?, lease_ms);
+        lock.lease_until = Some(until);
+        lock.claim_at = Some(until);
+        self.stage_run(run, lock);
+        Ok(Reply::Done)
+    }
+
+    /// A run under the lease of that token (I7).
+    fn held(&mut self, run: &RunId, fence: Fence) -> Result<RunLock, LedgerError> {
+        let Some(lock) = self.lock(run)? else { return Err(rules::absent("run", run)) };
+        if lock.fence == fence && lock.state == RunState::Running {
+            Ok(lock)
+        } else {
+            Err(LedgerError::Fenced { run: run.clone(), fence })
+        }
+    }
+
+    async fn append(
+        &mut self,
+        write: &Write,
+        fence: Fence,
+        progress_made: bool,
+    ) -> Result<Reply, Refused> {
+        let mut lock = self.held(&write.run, fence)?;
+        let staged = self.seal(write, fence, &mut lock)?;
+        if let Some(change) = &write.change {
+            let now = self.now().await?;
+            change_run(&mut lock, change, now);
+        }
+        if progress_made {
+            lock.crashes = 0;
+        }
+        let head = lock.head;
+        self.stage(write, lock, staged);
+        Ok(Reply::Head(head))
+    }
+
+    async fn decide(&mut self, write: &Write, expected_head: Head) -> Result<Reply, Refused> {
+        let run = &write.run;
+        let Some(mut lock) = self.lock(run)? else { return Err(rules::absent("run", run).into()) };
+        let now = self.now().await?;
+        if lock.state == RunState::Running && lock.lease_until.is_some_and(|until| until > now) {
+            return Err(rules::refused(run, lock.state, rules::HELD).into());
+        }
+        if lock.head != expected_head {
+            return Err(rules::refused(run, lock.state, rules::GROWN).into());
+        }
+        lock.fence = Fence(lock.fence.0 + 1);
+        let fence = lock.fence;
+        let staged = self.seal(write, fence, &mut lock)?;
+        if let Some(change) = &write.change {
+            if change.state == RunState::Running {
+                return Err(rules::refused(run, lock.state, rules::NOT_TO_RUNNING).into());
+            }
+            change_run(&mut lock, change, now);
+            lock.crashes = 0;
+        }
+        let head = lock.head;
+        self.stage(write, lock, staged);
+        Ok(Reply::Head(head))
+    }
+
+    fn stage(&mut self, write: &Write, lock: RunLock, entries: Vec<Staged>) {
+        for projection in &write.effects {
+            self.stage_effect(&write.run, projection.clone());
+        }
+        self.stage_run(&write.run, lock);
+        self.stage_entries(entries);
+    }
+
+    /// Puts entries in their places, if each is a legal move of an effect that this run owns or now proposes.
+    fn seal(
+        &mut self,
+        write: &Write,
+        fence: Fence,
+        lock: &mut RunLock,
+    ) -> Result<Vec<Staged>, LedgerError> {
+        let mut states: BTreeMap<&EffectId, Option<State>> = BTreeMap::new();
+        for projection in &write.effects {
+            let state = match self.effect(&projection.id)? {
+                Some((owner, _)) if owner != write.run => {
+                    return Err(LedgerError::EffectOwned { effect: projection.id.clone(), owner });
+                }
+                Some((_, state)) => Some(state),
+                None => None,
+            };
+            states.insert(&projection.id, state);
+        }
+        let mut staged = Vec::with_capacity(write.entries.len());
+        for new in &write.entries {
+            let moved = move_of(new, &mut states)
+                .map_err(|rule| rules::refused(&write.run, lock.state, rule))?;
+            let entry = chain::seal(&write.run, lock.head, fence, new);
+            lock.head = Head { seq: entry.seq, hash: entry.hash };
+            lock.updated_at = entry.at.0;
+            staged.push(Staged { entry, moved });
+        }
+        let told = write.effects.iter().all(|effect| states[&effect.id] == Some(effect.state));
+        if told {
+            Ok(staged)
+        } else {
+            Err(rules::refused(&write.run, lock.state, rules::EFFECT_MISSING))
+        }
+    }
+
+    async fn put_module(
+        &mut self,
+        name: &Name,
+        digest: &str,
+        bytes: &[u8],
+        at: Timestamp,
+    ) -> Result<Reply, Refused> {
+        let current =
+            match self.connection.fetch(sql::MODULE, vec![name.as_str().into()]).await?.pop() {
+                Some(row) => Some(rows::module(row)?),
+                None => None,
+            };
+        let number = match current {
+            Some((module, _)) if module.digest == digest => return Ok(Reply::Done),
+            Some((_, number)) => number + 1,
+            None => 1,
+        };
+        let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+        self.execute(sql::PUT_MODULE, vec![digest.into(), size.into(), bytes.into()]).await?;
+        let args = vec![name.as_str().into(), number.into(), digest.into(), at.0.into()];
+        self.execute(sql::PUT_MODULE_NAME, args).await?;
+        Ok(Reply::Done)
+    }
+}
+
+/// The move that an entry is, if it is about an effect; takes it in `states`.
+fn move_of(
+    new: &NewEntry,
+    states: &mut BTreeMap<&EffectId, Option<State>>,
+) -> Result<Option<(Option<State>, State)>, &'static str> {
+    match &new.content {
+        Content::Run(_) => Ok(None),
+        Content::Effect { effect, event } => {
+            let state = states.get_mut(effect).ok_or(rules::EFFECT_MISSING)?;
+            let from = *state;
+            let to = transition::next(from, event.kind()).map_err(|_| rules::ILLEGAL_MOVE)?;
+            *state = Some(to);
+            Ok(Some((from, to)))
+        }
+    }
+}
+
+fn change_run(lock: &mut RunLock, change: &Change, now: i64) {
+    lock.state = change.state;
+    lock.progress = Some(change.progress.clone());
+    if change.output.is_some() {
+        lock.output.clone_from(&change.output);
+    }
+    lock.reason.clone_from(&change.reason);
+    lock.due_at = change.due_at;
+    if change.state != RunState::Running {
+        lock.lease_until = lock.lease_until.map(|until| until.min(now));
+        lock.claim_at = rules::claim_at(change.state, change.due_at, now);
+    }
+}
+
+/// What a claim writes.
+struct Taken {
+    entry: Staged,
+    head: Head,
+}
+
+/// Gives a run to a worker, or puts it into quarantine when it killed too many.
+fn take(
+    record: &mut RunRecord,
+    head: Head,
+    by: &ClaimBy,
+    at: Timestamp,
+    now: i64,
+    takeover: bool,
+) -> Taken {
+    record.fence = Fence(record.fence.0 + 1);
+    record.crashes += u32::from(takeover);
+    record.due_at = None;
+    let event = if takeover && rules::is_poison(record.crashes) {
+        record.state = RunState::Quarantined;
+        record.reason = Some(rules::quarantine_reason(&record.id, record.crashes));
+        record.lease_live = false;
+        RunEvent::Quarantined { crashes: record.crashes }
+    } else {
+        record.state = RunState::Running;
+        record.reason = None;
+        record.worker = Some(by.worker.clone());
+        record.lease_until = Some(Timestamp(rules::lease_end(now, by.lease_ms)));
+        record.lease_live = by.lease_ms > 0;
+        RunEvent::Claimed { worker: by.worker.clone(), takeover }
+    };
+    let new = NewEntry { content: Content::Run(event), at };
+    let entry = chain::seal(&record.id, head, record.fence, &new);
+    record.updated_at = at;
+    let head = Head { seq: entry.seq, hash: entry.hash };
+    Taken { entry: Staged { entry, moved: None }, head }
+}
+
+fn new_record(start: &Start) -> Result<RunRecord, LedgerError> {
+    let input = serde_json::from_str(&start.input).map_err(|problem| LedgerError::Corrupt {
+        table: "run",
+        column: "input",
+        key: start.id.to_string(),
+        problem: problem.to_string(),
+    })?;
+    Ok(RunRecord {
+        id: start.id.clone(),
+        workflow: start.workflow.clone(),
+        definition: start.definition.clone(),
+        input,
+        state: RunState::Ready,
+        progress: Progress::default(),
+        output: None,
+        reason: None,
+        due_at: None,
+        worker: None,
+        fence: Fence(0),
+        lease_live: false,
+        lease_until: None,
+        crashes: 0,
+        created_at: start.entry.at,
+        updated_at: start.entry.at,
+    })
+}
+
+/// The row that a record makes, but for checkpoint and output, which stay as they are.
+fn lock_of(record: &RunRecord, head: Head, now: i64) -> RunLock {
+    let lease_until = record.lease_until.map(|until| until.0);
+    let due_at = record.due_at.map(|at| at.0);
+    let claim_at = match record.state {
+        RunState::Running => lease_until,
+        RunState::Ready
+        | RunState::Waiting
+        | RunState::Halted
+        | RunState::Completed
+        | RunState::Failed
+        | RunState::Quarantined => rules::claim_at(record.state, due_at, now),
+    };
+    RunLock {
+        state: record.state,
+        head,
+        fence: record.fence,
+        lease_until,
+        due_at,
+        claim_at,
+        worker: record.worker.as_ref().map(ToString::to_string),
+        reason: record.reason.clone(),
+        crashes: record.crashes,
+        updated_at: record.updated_at.0,
+        progress: None,
+        output: None,
+    }
+}

@@ -1,0 +1,157 @@
+//! SQLite: one file, one connection that writes, several that read.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::query::Query;
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool,
+    SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection as _, Row as _, Sqlite, TypeInfo, ValueRef};
+
+use crate::LedgerOptions;
+use crate::dialect::{Connection, Dialect, Migration};
+use crate::value::{Cell, Row, Value};
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "0001_initial",
+    text: include_str!("../../../../migrations/sqlite/0001_initial.sql"),
+}];
+
+/// A transaction that starts reading and writes later fails at once when another process wrote in between, whatever the
+/// busy timeout; one that takes the write lock first waits for it.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// The primary result codes SQLITE_BUSY and SQLITE_LOCKED.
+const BUSY: [i32; 2] = [5, 6];
+
+pub(crate) struct SqliteDialect {
+    location: String,
+    options: SqliteConnectOptions,
+    readers: SqlitePool,
+}
+
+impl SqliteDialect {
+    /// Describes the database; nothing is opened yet.
+    pub(crate) fn new(path: &Path, options: &LedgerOptions) -> Self {
+        let common = SqliteConnectOptions::new()
+            .filename(PathBuf::from(path))
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_millis(options.busy_timeout_ms))
+            .disable_statement_logging();
+        let readers = SqlitePoolOptions::new()
+            .min_connections(0)
+            .max_connections(options.readers.max(1))
+            .test_before_acquire(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_lazy_with(common.clone().pragma("query_only", "ON"));
+        // FULL, because a receipt that vanishes with the power breaks I3.
+        let writer = common
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full);
+        Self { location: path.display().to_string(), options: writer, readers }
+    }
+}
+
+#[async_trait]
+impl Dialect for SqliteDialect {
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn migrations(&self) -> &'static [Migration] {
+        MIGRATIONS
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {
+        Ok(Box::new(Writer(self.options.connect().await?)))
+    }
+
+    async fn read(&self, sql: &'static str, args: Vec<Value>) -> Result<Vec<Row>, sqlx::Error> {
+        let rows = bound(sql, args).fetch_all(&self.readers).await?;
+        Ok(rows.iter().map(cells).collect())
+    }
+
+    async fn close_readers(&self) {
+        self.readers.close().await;
+    }
+
+    fn is_busy(&self, error: &sqlx::Error) -> bool {
+        error
+            .as_database_error()
+            .and_then(|error| error.code()?.parse::<i32>().ok())
+            .is_some_and(|code| BUSY.contains(&(code & 0xff)))
+    }
+}
+
+struct Writer(SqliteConnection);
+
+#[async_trait]
+impl Connection for Writer {
+    async fn begin(&mut self) -> Result<(), sqlx::Error> {
+        self.script(BEGIN).await
+    }
+
+    async fn commit(&mut self) -> Result<(), sqlx::Error> {
+        self.script("COMMIT").await
+    }
+
+    async fn rollback(&mut self) -> Result<(), sqlx::Error> {
+        self.script("ROLLBACK").await
+    }
+
+    async fn script(&mut self, text: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(text).execute(&mut self.0).await.map(drop)
+    }
+
+    async fn execute(&mut self, sql: &'static str, args: Vec<Value>) -> Result<u64, sqlx::Error> {
+        Ok(bound(sql, args).execute(&mut self.0).await?.rows_affected())
+    }
+
+    async fn fetch(
+        &mut self,
+        sql: &'static str,
+        args: Vec<Value>,
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        let rows = bound(sql, args).fetch_all(&mut self.0).await?;
+        Ok(rows.iter().map(cells).collect())
+    }
+
+    async fn close(self: Box<Self>) {
+        if let Err(error) = self.0.close().await {
+            tracing::warn!(%error, "the ledger's connection did not close cleanly");
+        }
+    }
+}
+
+fn bound(sql: &'static str, args: Vec<Value>) -> Query<'static, Sqlite, SqliteArguments> {
+    args.into_iter().fold(sqlx::query(sql), |query, arg| match arg {
+        Value::Int(value) => query.bind(value),
+        Value::Text(value) => query.bind(value),
+        Value::Blob(value) => query.bind(value),
+    })
+}
+
+fn cells(row: &SqliteRow) -> Row {
+    (0..row.len()).map(|index| cell(row, index)).collect()
+}
+
+fn cell(row: &SqliteRow, index: usize) -> Cell {
+    let Ok(raw) = row.try_get_raw(index) else { return Cell::Foreign("no value".to_owned()) };
+    if raw.is_null() {
+        return Cell::Null;
+    }
+    let kind = raw.type_info().name().to_owned();
+    let value = match kind.as_str() {
+        "INTEGER" => row.try_get_unchecked(index).map(Cell::Int),
+        "TEXT" => row.try_get_unchecked(index).map(Cell::Text),
+        "BLOB" => row.try_get_unchecked(index).map(Cell::Blob),
+        _ => return Cell::Foreign(kind),
+    };
+    value.unwrap_or_else(|_| Cell::Foreign(format!("unreadable {kind}")))
+}

@@ -1,0 +1,499 @@
+//! The ledger as a specification that runs: what each method means, without a database. Tests compare the others with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use twice_core::chain::{Content, Entry, Head, NewEntry, seal};
+use twice_core::effect::{Effect, State};
+use twice_core::event::RunEvent;
+use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::redact::Redactor;
+use twice_core::run::{Progress, RunState};
+use twice_core::time::Timestamp;
+use twice_core::{json, transition};
+
+use crate::stored::{Cleaner, Projection, Write};
+use crate::{
+    Append, Claim, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
+    LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started, rows, rules,
+};
+
+/// A ledger in memory: for tests and for trying out. It forgets everything with its process, so it upholds no invariant
+/// that speaks of crashes.
+pub struct MemoryLedger {
+    clock: Clock,
+    cleaner: Cleaner,
+    state: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    runs: BTreeMap<RunId, Run>,
+    effects: BTreeMap<EffectId, (RunId, Projection)>,
+    definitions: BTreeMap<String, String>,
+    modules: BTreeMap<Name, ModuleRow>,
+    module_bytes: BTreeMap<String, Vec<u8>>,
+    commits: u64,
+    closed: bool,
+}
+
+struct Run {
+    record: RunRecord,
+    caller_key: Option<String>,
+    /// Since when a worker may take it, while no lease is live.
+    claim_at: Option<i64>,
+    entries: Vec<Entry>,
+}
+
+impl MemoryLedger {
+    /// An empty ledger that judges leases by `clock`.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            cleaner: Cleaner(LedgerOptions::default().redactor),
+            state: Mutex::new(Memory::default()),
+        }
+    }
+
+    /// The same, with `redactor` taking secrets out of everything that is kept.
+    #[must_use]
+    pub fn with_redactor(mut self, redactor: Arc<RwLock<Redactor>>) -> Self {
+        self.cleaner = Cleaner(redactor);
+        self
+    }
+
+    fn now(&self) -> i64 {
+        (self.clock)().0
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, Memory>, LedgerError> {
+        // Every method checks before it changes, so that a panic of another one left nothing half done.
+        let memory = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.closed { Err(LedgerError::Closed) } else { Ok(memory) }
+    }
+}
+
+impl Run {
+    fn head(&self) -> Head {
+        self.entries.last().map_or_else(
+            || Head::empty(&self.record.id),
+            |last| Head { seq: last.seq, hash: last.hash },
+        )
+    }
+
+    fn push(&mut self, new: &NewEntry) {
+        let entry = seal(&self.record.id, self.head(), self.record.fence, new);
+        self.record.updated_at = entry.at;
+        self.entries.push(entry);
+    }
+
+    /// The record with what the clock says of its lease.
+    fn shown(&self, now: i64) -> RunRecord {
+        let live = self.record.lease_until.is_some_and(|until| until.0 > now);
+        let lease_live = live && self.record.state == RunState::Running;
+        RunRecord { lease_live, ..self.record.clone() }
+    }
+
+    fn take(&mut self, by: &ClaimBy, at: Timestamp, now: i64) -> ClaimOutcome {
+        let takeover = self.record.state == RunState::Running;
+        self.record.fence.0 += 1;
+        self.record.due_at = None;
+        self.record.crashes += u32::from(takeover);
+        let crashes = self.record.crashes;
+        if takeover && rules::is_poison(crashes) {
+            self.record.state = RunState::Quarantined;
+            self.record.reason = Some(rules::quarantine_reason(&self.record.id, crashes));
+            self.claim_at = None;
+            self.push(&NewEntry { content: Content::Run(RunEvent::Quarantined { crashes }), at });
+            return ClaimOutcome::Quarantined(self.record.id.clone());
+        }
+        let until = rules::lease_end(now, by.lease_ms);
+        self.record.state = RunState::Running;
+        self.record.reason = None;
+        self.record.worker = Some(by.worker.clone());
+        self.record.lease_until = Some(Timestamp(until));
+        self.claim_at = Some(until);
+        let event = RunEvent::Claimed { worker: by.worker.clone(), takeover };
+        self.push(&NewEntry { content: Content::Run(event), at });
+        let run = self.shown(now);
+        ClaimOutcome::Claimed(Box::new(Claim { fence: run.fence, head: self.head(), run }))
+    }
+}
+
+impl Memory {
+    fn run(&mut self, id: &RunId) -> Result<&mut Run, LedgerError> {
+        self.runs.get_mut(id).ok_or_else(|| rules::absent("run", id))
+    }
+
+    /// The run under the lease of that token (I7).
+    fn held(&mut self, id: &RunId, fence: Fence) -> Result<&mut Run, LedgerError> {
+        let run = self.run(id)?;
+        if run.record.fence == fence && run.record.state == RunState::Running {
+            Ok(run)
+        } else {
+            Err(LedgerError::Fenced { run: id.clone(), fence })
+        }
+    }
+
+    /// The run that a start repeats, if it repeats one.
+    fn started_before(
+        &self,
+        new: &NewRun,
+        key: Option<&str>,
+        input: &str,
+    ) -> Result<Option<&Run>, LedgerError> {
+        let by_id = self.runs.get(&new.id);
+        let by_key = key
+            .and_then(|key| self.runs.values().find(|run| run.caller_key.as_deref() == Some(key)));
+        let Some(found) = by_id.or(by_key) else { return Ok(None) };
+        let id = &found.record.id;
+        if key.is_some() && by_key.is_none_or(|run| run.record.id != *id) {
+            return Err(rules::conflict(id, "another caller's key"));
+        }
+        if found.record.workflow != new.workflow {
+            let difference = format!("another workflow (`{}`)", found.record.workflow);
+            return Err(rules::conflict(id, difference));
+        }
+        if json::canonical(&found.record.input) != input {
+            return Err(rules::conflict(id, "another input"));
+        }
+        Ok(Some(found))
+    }
+
+    /// Checks that the entries are legal moves of effects which the run owns, and end where the projections say.
+    fn check(&self, write: &Write, state: RunState) -> Result<(), LedgerError> {
+        let mut states: BTreeMap<&EffectId, Option<State>> = BTreeMap::new();
+        for told in &write.effects {
+            match self.effects.get(&told.id) {
+                Some((owner, _)) if *owner != write.run => {
+                    let (effect, owner) = (told.id.clone(), owner.clone());
+                    return Err(LedgerError::EffectOwned { effect, owner });
+                }
+                known => states.insert(&told.id, known.map(|(_, projection)| projection.state)),
+            };
+        }
+        let refuse = |rule| rules::refused(&write.run, state, rule);
+        for new in &write.entries {
+            let Content::Effect { effect, event } = &new.content else { continue };
+            let state = states.get_mut(effect).ok_or_else(|| refuse(rules::EFFECT_MISSING))?;
+            let next = transition::next(*state, event.kind());
+            *state = Some(next.map_err(|_| refuse(rules::ILLEGAL_MOVE))?);
+        }
+        let told = write.effects.iter().all(|told| states[&told.id] == Some(told.state));
+        if told { Ok(()) } else { Err(refuse(rules::EFFECT_MISSING)) }
+    }
+
+    /// Writes what was checked.
+    fn apply(&mut self, write: Write, now: i64) -> Result<Head, LedgerError> {
+        for projection in write.effects {
+            self.effects.insert(projection.id.clone(), (write.run.clone(), projection));
+        }
+        let run = self.run(&write.run)?;
+        write.entries.iter().for_each(|entry| run.push(entry));
+        if let Some(change) = write.change {
+            let record = &mut run.record;
+            let damaged = |column, problem: serde_json::Error| LedgerError::Corrupt {
+                table: "run",
+                column,
+                key: write.run.to_string(),
+                problem: problem.to_string(),
+            };
+            record.progress =
+                serde_json::from_str(&change.progress).map_err(|e| damaged("progress", e))?;
+            if let Some(output) = &change.output {
+                record.output =
+                    Some(serde_json::from_str(output).map_err(|e| damaged("output", e))?);
+            }
+            record.state = change.state;
+            record.reason = change.reason;
+            record.due_at = change.due_at.map(Timestamp);
+            if change.state != RunState::Running {
+                record.lease_until = record.lease_until.map(|until| until.min(Timestamp(now)));
+                run.claim_at = rules::claim_at(change.state, change.due_at, now);
+            }
+        }
+        let head = run.head();
+        self.commits += 1;
+        Ok(head)
+    }
+
+    fn row(&self, owner: &RunId, effect: &Projection, now: i64) -> EffectRow {
+        let live = self.runs.get(owner).is_some_and(|run| run.shown(now).lease_live);
+        EffectRow {
+            id: effect.id.clone(),
+            run: owner.clone(),
+            node: effect.node.clone(),
+            visit: effect.visit,
+            slot: effect.slot.clone(),
+            operation: effect.operation.clone(),
+            idempotency_key: effect.idempotency_key.clone(),
+            request_hash: effect.request_hash.clone(),
+            state: if effect.state == State::Requested && !live {
+                State::Unknown
+            } else {
+                effect.state
+            },
+            attempts: effect.attempts,
+            external_id: effect.external_id.clone(),
+            held: effect.held,
+            last_error: effect.last_error.clone(),
+            updated_at: Timestamp(effect.updated_at),
+        }
+    }
+}
+
+#[async_trait]
+impl Ledger for MemoryLedger {
+    async fn start_run(&self, new: NewRun) -> Result<Started, LedgerError> {
+        let key = self.cleaner.optional(new.caller_key.as_deref());
+        let input = self.cleaner.json(&new.input);
+        let entry = self.cleaner.entry(new.entry.clone())?;
+        let now = self.now();
+        let mut memory = self.open()?;
+        if let Some(run) = memory.started_before(&new, key.as_deref(), &input)? {
+            return Ok(Started::Existing(run.shown(now)));
+        }
+        if !memory.definitions.contains_key(&new.definition) {
+            return Err(rules::absent("definition", &new.definition));
+        }
+        let record = RunRecord {
+            id: new.id.clone(),
+            workflow: new.workflow,
+            definition: new.definition,
+            input: serde_json::from_str(&input).expect("canonical JSON is JSON"),
+            state: RunState::Ready,
+            progress: Progress::default(),
+            output: None,
+            reason: None,
+            due_at: None,
+            worker: None,
+            fence: Fence(0),
+            lease_live: false,
+            lease_until: None,
+            crashes: 0,
+            created_at: entry.at,
+            updated_at: entry.at,
+        };
+        let mut run = Run { record, caller_key: key, claim_at: Some(now), entries: Vec::new() };
+        run.push(&entry);
+        let claimed = new.claim.map(|by| run.take(&by, entry.at, now));
+        memory.runs.insert(new.id, run);
+        memory.commits += 1;
+        Ok(Started::Created(claimed.and_then(|outcome| match outcome {
+            ClaimOutcome::Claimed(claim) => Some(*claim),
+            ClaimOutcome::Nothing | ClaimOutcome::Quarantined(_) => None,
+        })))
+    }
+
+    async fn claim(
+        &self,
+        by: &ClaimBy,
+        run: Option<&RunId>,
+        early: bool,
+        at: Timestamp,
+    ) -> Result<ClaimOutcome, LedgerError> {
+        let now = self.now();
+        let mut memory = self.open()?;
+        let due = |run: &&mut Run| run.claim_at.is_some_and(|at| at <= now);
+        let waits = |run: &Run| matches!(run.record.state, RunState::Ready | RunState::Waiting);
+        let found = match run {
+            Some(id) => Some(memory.run(id)?).filter(|run| due(run) || (early && waits(run))),
+            None => memory
+                .runs
+                .values_mut()
+                .filter(due)
+                .min_by_key(|run| (run.claim_at, run.record.id.clone())),
+        };
+        let Some(run) = found else { return Ok(ClaimOutcome::Nothing) };
+        let outcome = run.take(by, at, now);
+        memory.commits += 1;
+        Ok(outcome)
+    }
+
+    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError> {
+        let until = rules::lease_end(self.now(), lease_ms);
+        let mut memory = self.open()?;
+        let run = memory.held(run, fence)?;
+        run.record.lease_until = Some(Timestamp(until));
+        run.claim_at = Some(until);
+        memory.commits += 1;
+        Ok(())
+    }
+
+    async fn append(&self, append: Append) -> Result<Head, LedgerError> {
+        let Append { run, fence, entries, effects, run_change, progress_made } = append;
+        let write = self.cleaner.write(run, entries, &effects, run_change)?;
+        let mut memory = self.open()?;
+        let state = memory.held(&write.run, fence)?.record.state;
+        memory.check(&write, state)?;
+        if progress_made {
+            memory.held(&write.run, fence)?.record.crashes = 0;
+        }
+        memory.apply(write, self.now())
+    }
+
+    async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {
+        let OperatorAppend { run, entries, effects, run_change, expected_head } = append;
+        let write = self.cleaner.write(run, entries, &effects, run_change)?;
+        let now = self.now();
+        let mut memory = self.open()?;
+        let run = memory.run(&write.run)?;
+        let (shown, head) = (run.shown(now), run.head());
+        let refuse = |rule| Err(rules::refused(&write.run, shown.state, rule));
+        if shown.lease_live {
+            return refuse(rules::HELD);
+        }
+        if head != expected_head {
+            return refuse(rules::GROWN);
+        }
+        memory.check(&write, shown.state)?;
+        if write.change.as_ref().is_some_and(|change| change.state == RunState::Running) {
+            return refuse(rules::NOT_TO_RUNNING);
+        }
+        let run = memory.run(&write.run)?;
+        run.record.fence.0 += 1;
+        if write.change.is_some() {
+            run.record.crashes = 0;
+        }
+        memory.apply(write, now)
+    }
+
+    async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError> {
+        Ok(self.open()?.runs.get(id).map(|run| run.shown(self.now())))
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRecord>, LedgerError> {
+        let now = self.now();
+        let memory = self.open()?;
+        let place = |run: &Run| (run.record.created_at, run.record.id.clone());
+        let before = match &filter.before {
+            Some(id) => match memory.runs.get(id) {
+                Some(run) => Some(place(run)),
+                None => return Ok(Vec::new()),
+            },
+            None => None,
+        };
+        let mut found: Vec<&Run> = memory
+            .runs
+            .values()
+            .filter(|run| before.as_ref().is_none_or(|before| place(run) < *before))
+            .filter(|run| filter.state.is_none_or(|state| run.record.state == state))
+            .filter(|run| filter.workflow.as_ref().is_none_or(|name| run.record.workflow == *name))
+            .collect();
+        found.sort_by_key(|run| std::cmp::Reverse(place(run)));
+        found.truncate(rules::page(filter.limit) as usize);
+        Ok(found.into_iter().map(|run| run.shown(now)).collect())
+    }
+
+    async fn head(&self, run: &RunId) -> Result<Head, LedgerError> {
+        Ok(self.open()?.run(run)?.head())
+    }
+
+    async fn history(
+        &self,
+        run: &RunId,
+        after: i64,
+        limit: u32,
+    ) -> Result<Vec<Entry>, LedgerError> {
+        let memory = self.open()?;
+        let entries = memory.runs.get(run).into_iter().flat_map(|run| &run.entries);
+        let page = rules::page(limit) as usize;
+        Ok(entries.filter(|entry| entry.seq > after).take(page).cloned().collect())
+    }
+
+    async fn effect(&self, id: &EffectId) -> Result<Option<Effect>, LedgerError> {
+        let memory = self.open()?;
+        let Some((owner, _)) = memory.effects.get(id) else { return Ok(None) };
+        let entries = memory.runs.get(owner).into_iter().flat_map(|run| &run.entries);
+        let own = entries.filter(|entry| entry.effect.as_ref() == Some(id)).cloned().collect();
+        Ok(rows::fold(own)?.pop())
+    }
+
+    async fn step_effects(
+        &self,
+        run: &RunId,
+        node: &Name,
+        visit: u32,
+    ) -> Result<Vec<Effect>, LedgerError> {
+        let memory = self.open()?;
+        let entries = memory.runs.get(run).into_iter().flat_map(|run| &run.entries);
+        let effects =
+            rows::fold(entries.filter(|entry| entry.effect.is_some()).cloned().collect())?;
+        let of_step =
+            |effect: &Effect| effect.proposal.node == *node && effect.proposal.visit == visit;
+        Ok(effects.into_iter().filter(of_step).collect())
+    }
+
+    async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError> {
+        let now = self.now();
+        let memory = self.open()?;
+        let rows = memory.effects.values().map(|(owner, effect)| memory.row(owner, effect, now));
+        Ok(rows
+            .filter(|row| filter.run.as_ref().is_none_or(|run| row.run == *run))
+            .filter(|row| filter.state.is_none_or(|state| row.state == state))
+            .filter(|row| !filter.held || row.held)
+            .filter(|row| !filter.waiting || !row.state.is_final())
+            .filter(|row| filter.after.as_ref().is_none_or(|after| row.id > *after))
+            .take(rules::page(filter.limit) as usize)
+            .collect())
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError> {
+        let memory = self.open()?;
+        let waiting = memory
+            .runs
+            .values()
+            .filter(|run| matches!(run.record.state, RunState::Ready | RunState::Waiting));
+        Ok(waiting.filter_map(|run| run.record.due_at).min())
+    }
+
+    async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {
+        let text = self.cleaner.text(text);
+        self.open()?.definitions.entry(digest.to_owned()).or_insert(text);
+        Ok(())
+    }
+
+    async fn definition(&self, digest: &str) -> Result<Option<String>, LedgerError> {
+        Ok(self.open()?.definitions.get(digest).cloned())
+    }
+
+    async fn put_module(
+        &self,
+        name: &Name,
+        digest: &str,
+        bytes: &[u8],
+        at: Timestamp,
+    ) -> Result<(), LedgerError> {
+        let mut memory = self.open()?;
+        if memory.modules.get(name).is_some_and(|current| current.digest == digest) {
+            return Ok(());
+        }
+        let stored = memory.module_bytes.entry(digest.to_owned()).or_insert_with(|| bytes.to_vec());
+        let bytes = stored.len() as u64;
+        let row = ModuleRow { name: name.clone(), digest: digest.to_owned(), bytes, added_at: at };
+        memory.modules.insert(name.clone(), row);
+        Ok(())
+    }
+
+    async fn module(&self, name: &Name) -> Result<Option<ModuleRow>, LedgerError> {
+        Ok(self.open()?.modules.get(name).cloned())
+    }
+
+    async fn module_bytes(&self, digest: &str) -> Result<Option<Vec<u8>>, LedgerError> {
+        Ok(self.open()?.module_bytes.get(digest).cloned())
+    }
+
+    async fn modules(&self) -> Result<Vec<ModuleRow>, LedgerError> {
+        Ok(self.open()?.modules.values().cloned().collect())
+    }
+
+    fn commits(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).commits
+    }
+
+    async fn close(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+    }
+}

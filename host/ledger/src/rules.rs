@@ -1,0 +1,64 @@
+//! Rules and words that every implementation of the ledger shares.
+
+use twice_core::ids::RunId;
+use twice_core::limits::{CRASHES_MAX, PAGE_MAX};
+use twice_core::run::RunState;
+
+use crate::LedgerError;
+
+pub(crate) const HELD: &str =
+    "a worker holds it; a decision is taken only while none does, so wait or stop the worker";
+pub(crate) const GROWN: &str =
+    "its chain has grown since the decision was prepared; read it again and decide anew";
+pub(crate) const NOT_TO_RUNNING: &str =
+    "a decision leaves a run ready, waiting, halted or ended; only a claim makes it running";
+pub(crate) const ILLEGAL_MOVE: &str =
+    "an entry is a move that its effect cannot make; nothing was written, read the effect again";
+pub(crate) const EFFECT_MISSING: &str =
+    "every effect that entries touch must come with its state after them; nothing was written";
+
+/// How many rows a page has; 0 asks for as many as there may be.
+pub(crate) const fn page(limit: u32) -> u32 {
+    if limit == 0 || limit > PAGE_MAX { PAGE_MAX } else { limit }
+}
+
+/// The end of a lease that starts now. Milliseconds, without wrapping.
+pub(crate) fn lease_end(now: i64, lease_ms: u64) -> i64 {
+    now.saturating_add(i64::try_from(lease_ms).unwrap_or(i64::MAX))
+}
+
+/// Since when a worker may take a run that no worker holds.
+pub(crate) fn claim_at(state: RunState, due_at: Option<i64>, now: i64) -> Option<i64> {
+    match state {
+        RunState::Ready => Some(due_at.unwrap_or(now)),
+        RunState::Waiting => due_at,
+        RunState::Running
+        | RunState::Halted
+        | RunState::Completed
+        | RunState::Failed
+        | RunState::Quarantined => None,
+    }
+}
+
+/// Whether a run that vanished workers left `crashes` times is not loaded any more.
+pub(crate) const fn is_poison(crashes: u32) -> bool {
+    crashes >= CRASHES_MAX
+}
+
+pub(crate) fn quarantine_reason(run: &RunId, crashes: u32) -> String {
+    format!(
+        "{crashes} workers in a row vanished with it and it made no progress; find the cause, then `twice runs release {run}`"
+    )
+}
+
+pub(crate) fn refused(run: &RunId, state: RunState, rule: &'static str) -> LedgerError {
+    LedgerError::State { run: run.clone(), state: state.as_str().to_owned(), rule }
+}
+
+pub(crate) fn absent(what: &'static str, id: impl ToString) -> LedgerError {
+    LedgerError::Absent { what, id: id.to_string() }
+}
+
+pub(crate) fn conflict(run: &RunId, difference: impl Into<String>) -> LedgerError {
+    LedgerError::RunConflict { run: run.clone(), difference: difference.into() }
+}

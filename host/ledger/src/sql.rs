@@ -1,0 +1,292 @@
+//! Every statement, in the subset that all our databases share: each can be pasted into any of their shells.
+//!
+//! What differs hides behind names of the schema (the view `clock`) or in `dialect`. `$1` of a statement that judges
+//! leases is the instant to judge by, NULL for the database's clock.
+
+use std::sync::LazyLock;
+
+/// How many rows or ids the prepared forms of a [`Bulk`] statement take. Few sizes, so that they stay prepared.
+pub(crate) const SIZES: [usize; 3] = [64, 8, 1];
+
+macro_rules! now {
+    () => {
+        "COALESCE(CAST($1 AS BIGINT), (SELECT now_ms FROM clock))"
+    };
+}
+
+macro_rules! select_run {
+    ($($rest:expr),+) => {
+        concat!(
+            "SELECT r.id, r.workflow, r.definition, r.input, r.state, r.progress, r.output, r.reason, r.due_at, \
+             r.worker, r.fence, r.lease_until, r.crashes, r.head_seq, r.head_hash, r.created_at, r.updated_at, \
+             CASE WHEN r.state = 'running' AND r.lease_until > ", now!(), " THEN 1 ELSE 0 END \
+             FROM run r ", $($rest),+
+        )
+    };
+}
+
+macro_rules! select_entry {
+    ($($rest:expr),+) => {
+        concat!(
+            "SELECT e.run_id, e.seq, e.fence, e.made_at, e.effect_id, e.kind, e.body, e.prev_hash, e.hash ",
+            $($rest),+
+        )
+    };
+}
+
+/// REQUESTED under a lease that is not held any more is UNKNOWN (I5), before any worker looks at it.
+macro_rules! select_effect {
+    ($narrow:literal) => {
+        concat!(
+            "SELECT l.id, l.run_id, l.node, l.visit, l.slot, l.operation, l.idempotency_key, l.request_hash, l.shown, \
+             l.attempts, l.external_id, l.held, l.last_error, l.updated_at FROM (SELECT f.*, \
+             CASE WHEN f.state = 'REQUESTED' AND NOT (r.state = 'running' AND r.lease_until > ", now!(), ") \
+             THEN 'UNKNOWN' ELSE f.state END AS shown FROM effect f JOIN run r ON r.id = f.run_id WHERE ", $narrow,
+            ") AS l WHERE (CAST($2 AS TEXT) IS NULL OR l.run_id = $2) \
+             AND (CAST($3 AS TEXT) IS NULL OR l.shown = $3) AND (CAST($4 AS BIGINT) = 0 OR l.held = 1) \
+             AND (CAST($5 AS BIGINT) = 0 OR l.shown NOT IN ('CONFIRMED', 'FAILED')) AND l.id > $6 ORDER BY l.id LIMIT $7"
+        )
+    };
+}
+
+pub(crate) const NOW: &str = concat!("SELECT ", now!());
+
+pub(crate) const RUN: &str = select_run!("WHERE r.id = $2");
+pub(crate) const RUN_BY_CALLER_KEY: &str = "SELECT id FROM run WHERE caller_key = $1";
+pub(crate) const RUNS_CLAIMABLE: &str =
+    concat!("SELECT id FROM run WHERE claim_at <= ", now!(), " ORDER BY claim_at, id LIMIT $2");
+pub(crate) const RUNS: &str = select_run!(
+    "WHERE (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND (CAST($3 AS TEXT) IS NULL OR r.workflow = $3) \
+     ORDER BY r.created_at DESC, r.id DESC LIMIT $4"
+);
+pub(crate) const RUNS_BEFORE: &str = select_run!(
+    "WHERE (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND (CAST($3 AS TEXT) IS NULL OR r.workflow = $3) \
+     AND (r.created_at, r.id) < (SELECT b.created_at, b.id FROM run b WHERE b.id = $5) \
+     ORDER BY r.created_at DESC, r.id DESC LIMIT $4"
+);
+pub(crate) const NEXT_DUE: &str = "SELECT due_at FROM run WHERE claim_at IS NOT NULL AND due_at IS NOT NULL \
+     AND state IN ('ready', 'waiting') ORDER BY claim_at, id LIMIT 1";
+pub(crate) const HEAD: &str = "SELECT head_seq, head_hash FROM run WHERE id = $1";
+
+pub(crate) const HISTORY: &str =
+    select_entry!("FROM ledger_entry e WHERE e.run_id = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3");
+pub(crate) const ENTRIES_OF_EFFECT: &str = select_entry!(
+    "FROM effect f JOIN ledger_entry e ON e.effect_id = f.id AND e.run_id = f.run_id \
+     WHERE f.id = $1 ORDER BY e.seq"
+);
+pub(crate) const ENTRIES_OF_STEP: &str = select_entry!(
+    "FROM effect f JOIN ledger_entry e ON e.effect_id = f.id AND e.run_id = f.run_id \
+     WHERE f.run_id = $1 AND f.node = $2 AND f.visit = $3 ORDER BY e.seq"
+);
+
+pub(crate) const EFFECTS: &str = select_effect!("1 = 1");
+pub(crate) const EFFECTS_OF_RUN: &str = select_effect!("f.run_id = $2");
+pub(crate) const EFFECTS_OPEN: &str =
+    select_effect!("f.state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN')");
+pub(crate) const EFFECTS_HELD: &str = select_effect!("f.held = 1");
+
+pub(crate) const DEFINITION: &str = "SELECT body FROM definition WHERE digest = $1";
+pub(crate) const DEFINITION_EXISTS: &str = "SELECT 1 FROM definition WHERE digest = $1";
+pub(crate) const PUT_DEFINITION: &str =
+    "INSERT INTO definition (digest, body) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING";
+
+macro_rules! select_module {
+    ($($rest:expr),+) => {
+        concat!(
+            "SELECT n.name, n.digest, m.size, n.added_at, n.number FROM module_name n \
+             JOIN module m ON m.digest = n.digest WHERE n.number = \
+             (SELECT MAX(l.number) FROM module_name l WHERE l.name = n.name)", $($rest),+
+        )
+    };
+}
+
+pub(crate) const MODULE: &str = select_module!(" AND n.name = $1");
+pub(crate) const MODULES: &str = select_module!(" ORDER BY n.name");
+pub(crate) const MODULE_BYTES: &str = "SELECT bytes FROM module WHERE digest = $1";
+pub(crate) const PUT_MODULE: &str =
+    "INSERT INTO module (digest, size, bytes) VALUES ($1, $2, $3) ON CONFLICT (digest) DO NOTHING";
+pub(crate) const PUT_MODULE_NAME: &str =
+    "INSERT INTO module_name (name, number, digest, added_at) VALUES ($1, $2, $3, $4)";
+
+pub(crate) const CREATE_MIGRATIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migration \
+     (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL)";
+pub(crate) const MIGRATIONS: &str =
+    "SELECT version, name, digest FROM schema_migration ORDER BY version";
+pub(crate) const PUT_MIGRATION: &str =
+    "INSERT INTO schema_migration (version, name, digest) VALUES ($1, $2, $3)";
+
+/// A statement about many rows, in the prepared forms of [`SIZES`].
+pub(crate) struct Bulk {
+    forms: [&'static str; SIZES.len()],
+}
+
+impl Bulk {
+    /// `head`, then one list of `width` placeholders per row, then `tail`.
+    fn rows(head: &str, width: usize, tail: &str) -> Self {
+        Self::build(head, tail, |row| {
+            let columns: Vec<_> = (1..=width).map(|n| format!("${}", row * width + n)).collect();
+            format!("({})", columns.join(", "))
+        })
+    }
+
+    /// `head`, then one placeholder per id, then `tail`.
+    fn ids(head: &str, tail: &str) -> Self {
+        Self::build(head, tail, |row| format!("${}", row + 1))
+    }
+
+    /// The texts live as long as the program: there are three of each statement.
+    fn build(head: &str, tail: &str, item: impl Fn(usize) -> String) -> Self {
+        let forms = SIZES.map(|size| {
+            let items: Vec<_> = (0..size).map(&item).collect();
+            &*format!("{head}{}{tail}", items.join(", ")).leak()
+        });
+        Self { forms }
+    }
+
+    /// The form for the most rows that are not more than `rows`, and how many it takes.
+    pub(crate) fn at_most(&self, rows: usize) -> (&'static str, usize) {
+        let index = SIZES.iter().position(|size| *size <= rows).unwrap_or(SIZES.len() - 1);
+        (self.forms[index], SIZES[index])
+    }
+
+    /// The form for the fewest ids that are not less than `ids`, and how many it takes; the largest when there is none.
+    pub(crate) fn at_least(&self, ids: usize) -> (&'static str, usize) {
+        let index = SIZES.iter().rposition(|size| *size >= ids).unwrap_or(0);
+        (self.forms[index], SIZES[index])
+    }
+}
+
+/// What a write needs to know of a run.
+pub(crate) static LOCK_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
+    Bulk::ids(
+        "SELECT id, state, head_seq, head_hash, fence, lease_until, due_at, claim_at, worker, reason, crashes, \
+         updated_at FROM run WHERE id IN (",
+        ")",
+    )
+});
+
+/// What a write needs to know of an effect.
+pub(crate) static LOCK_EFFECTS: LazyLock<Bulk> =
+    LazyLock::new(|| Bulk::ids("SELECT id, run_id, state FROM effect WHERE id IN (", ")"));
+
+pub(crate) static INSERT_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
+    Bulk::rows(
+        "INSERT INTO run (id, caller_key, workflow, definition, input, created_at, state, progress, output, reason, \
+         due_at, claim_at, worker, fence, lease_until, crashes, head_seq, head_hash, updated_at) VALUES ",
+        19,
+        "",
+    )
+});
+
+/// Writes a run only if fence and head are still what they were read as (I7); absent texts stay as they are.
+pub(crate) static UPDATE_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
+    Bulk::rows(
+        "WITH v (id, fence_read, seq_read, state, progress, output, reason, due_at, claim_at, worker, fence, \
+         lease_until, crashes, head_seq, head_hash, updated_at) AS (VALUES ",
+        16,
+        ") UPDATE run SET state = v.state, progress = COALESCE(v.progress, run.progress), \
+         output = COALESCE(v.output, run.output), reason = v.reason, due_at = v.due_at, claim_at = v.claim_at, \
+         worker = v.worker, fence = v.fence, lease_until = v.lease_until, crashes = v.crashes, \
+         head_seq = v.head_seq, head_hash = v.head_hash, updated_at = v.updated_at \
+         FROM v WHERE run.id = v.id AND run.fence = v.fence_read AND run.head_seq = v.seq_read",
+    )
+});
+
+pub(crate) static PUT_EFFECTS: LazyLock<Bulk> = LazyLock::new(|| {
+    Bulk::rows(
+        "INSERT INTO effect (id, run_id, node, visit, slot, operation, idempotency_key, request_hash, state, \
+         attempts, external_id, held, last_error, updated_at) VALUES ",
+        14,
+        " ON CONFLICT (id) DO UPDATE SET node = excluded.node, visit = excluded.visit, slot = excluded.slot, \
+         operation = excluded.operation, idempotency_key = excluded.idempotency_key, \
+         request_hash = excluded.request_hash, state = excluded.state, attempts = excluded.attempts, \
+         external_id = excluded.external_id, held = excluded.held, last_error = excluded.last_error, \
+         updated_at = excluded.updated_at WHERE effect.run_id = excluded.run_id",
+    )
+});
+
+pub(crate) static INSERT_ENTRIES: LazyLock<Bulk> = LazyLock::new(|| {
+    Bulk::rows(
+        "INSERT INTO ledger_entry (run_id, seq, fence, made_at, effect_id, kind, body, prev_hash, hash, from_state, \
+         to_state) VALUES ",
+        11,
+        "",
+    )
+});
+
+/// Every statement, for the test that each can be prepared.
+#[cfg(test)]
+fn all() -> Vec<&'static str> {
+    let mut all = vec![
+        NOW,
+        RUN,
+        RUN_BY_CALLER_KEY,
+        RUNS_CLAIMABLE,
+        RUNS,
+        RUNS_BEFORE,
+        NEXT_DUE,
+        HEAD,
+        HISTORY,
+        ENTRIES_OF_EFFECT,
+        ENTRIES_OF_STEP,
+        EFFECTS,
+        EFFECTS_OF_RUN,
+        EFFECTS_OPEN,
+        EFFECTS_HELD,
+        DEFINITION,
+        DEFINITION_EXISTS,
+        PUT_DEFINITION,
+        MODULE,
+        MODULES,
+        MODULE_BYTES,
+        PUT_MODULE,
+        PUT_MODULE_NAME,
+        CREATE_MIGRATIONS,
+        MIGRATIONS,
+        PUT_MIGRATION,
+    ];
+    for bulk in
+        [&LOCK_RUNS, &LOCK_EFFECTS, &INSERT_RUNS, &UPDATE_RUNS, &PUT_EFFECTS, &INSERT_ENTRIES]
+    {
+        all.extend(bulk.forms);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Connection, Executor, SqlSafeStr};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_statement_prepares() {
+        let mut connection = sqlx::SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        sqlx::raw_sql(CREATE_MIGRATIONS).execute(&mut connection).await.unwrap();
+        let schema = include_str!("../../../migrations/sqlite/0001_initial.sql");
+        sqlx::raw_sql(schema).execute(&mut connection).await.unwrap();
+        for statement in all() {
+            let prepared = (&mut connection).prepare(statement.into_sql_str()).await;
+            assert!(prepared.is_ok(), "{statement}\n{:?}", prepared.err());
+        }
+    }
+
+    #[test]
+    fn all_statements_are_listed() {
+        let source = include_str!("sql.rs");
+        let declared = source.matches("pub(crate) const ").count() - 1
+            + source.matches("pub(crate) static ").count() * SIZES.len();
+        // These two lines hold the patterns as well.
+        assert_eq!(all().len(), declared - 1 - SIZES.len());
+    }
+
+    #[test]
+    fn forms_fit() {
+        let bulk = Bulk::ids("(", ")");
+        for (rows, most, least) in
+            [(1, 1, 1), (2, 1, 8), (8, 8, 8), (9, 8, 64), (64, 64, 64), (65, 64, 64)]
+        {
+            assert_eq!((bulk.at_most(rows).1, bulk.at_least(rows).1), (most, least), "{rows}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use tokio::sync::{mpsc, oneshot, watch};
+use twice_core::chain::{Entry, Head};
+use twice_core::effect::{Effect, State};
+use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::run::RunState;
+use twice_core::time::Timestamp;
+
+use crate::dialect::Dialect;
+use crate::dialect::sqlite::SqliteDialect;
+use crate::rows::{self, Fields};
+use crate::stored::Cleaner;
+use crate::value::{Row, Value};
+use crate::work::{Reply, Start, Work};
+use crate::writer::{Command, Message, QUEUE_MAX, Writer};
+use crate::{
+    Append, BEGIN_TRIES, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger,
+    LedgerError, LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started,
+    migrate, rules, sql,
+};
+
+/// The ledger in a database. One of them per process and database: it has the only writer.
+pub struct SqlLedger {
+    dialect: Arc<dyn Dialect>,
+    writer: mpsc::Sender<Message>,
+    writer_running: watch::Receiver<()>,
+    commits: Arc<AtomicU64>,
+    cleaner: Cleaner,
+    clock: Option<Clock>,
+}
+
+impl SqlLedger {
+    /// Opens the ledger at a path or URL (`twice.db`, `sqlite:twice.db`); the file is made when it is missing, and
+    /// brought up to this build's schema. Must be called within a Tokio runtime, which the writer then runs on.
+    ///
+    /// # Errors
+    /// [`LedgerError::Open`], with what to do.
+    pub async fn open(url_or_path: &str, options: LedgerOptions) -> Result<Self, LedgerError> {
+        let dialect: Arc<dyn Dialect> =
+            Arc::new(SqliteDialect::new(&sqlite_path(url_or_path)?, &options));
+        let mut tried = 0;
+        let mut connection = loop {
+            tried += 1;
+            match dialect.connect().await {
+                Ok(connection) => break connection,
+                Err(error) if tried < BEGIN_TRIES && dialect.is_busy(&error) => {}
+                Err(error) => {
+                    let problem = format!(
+                        "{error}; check that its folder exists and that the file may be written and is a ledger"
+                    );
+                    return Err(LedgerError::Open { url: dialect.location().to_owned(), problem });
+                }
+            }
+        };
+        migrate::run(&*dialect, &mut *connection).await?;
+        let (messages, inbox) = mpsc::channel(QUEUE_MAX);
+        let (running, writer_running) = watch::channel(());
+        let commits = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            dialect: Arc::clone(&dialect),
+            connection: Some(connection),
+            clock: options.now.clone(),
+            commits: Arc::clone(&commits),
+            running,
+        };
+        tokio::spawn(writer.run(inbox));
+        Ok(Self {
+            dialect,
+            writer: messages,
+            writer_running,
+            commits,
+            cleaner: Cleaner(options.redactor),
+            clock: options.now,
+        })
+    }
+
+    async fn write(&self, work: Work) -> Result<Reply, LedgerError> {
+        let (reply, answer) = oneshot::channel();
+        let message = Message::Work(Command { work, reply });
+        self.writer.send(message).await.map_err(|_| LedgerError::Closed)?;
+        answer.await.map_err(|_| LedgerError::Closed)?
+    }
+
+    async fn read(
+        &self,
+        action: &'static str,
+        statement: &'static str,
+        args: Vec<Value>,
+    ) -> Result<Vec<Row>, LedgerError> {
+        self.dialect.read(statement, args).await.map_err(|source| match source {
+            sqlx::Error::PoolClosed => LedgerError::Closed,
+            source => LedgerError::NotApplied { action, source },
+        })
+    }
+
+    /// The instant to judge leases by; NULL for the database's own.
+    fn instant(&self) -> Value {
+        self.clock.as_ref().map(|clock| clock().0).into()
+    }
+}
+
+/// The file of an SQLite ledger.
+fn sqlite_path(url_or_path: &str) -> Result<PathBuf, LedgerError> {
+    let refuse = |url: &str, problem: &str| {
+        Err(LedgerError::Open { url: url.to_owned(), problem: problem.to_owned() })
+    };
+    let path = url_or_path
+        .strip_prefix("sqlite://")
+        .or_else(|| url_or_path.strip_prefix("sqlite:"))
+        .unwrap_or(url_or_path);
+    match path.split_once("://") {
+        // Only the scheme is shown: what follows it may hold a password.
+        Some((scheme, _)) => refuse(
+            &format!("{scheme}://…"),
+            "this build has no support for that database; use a path or `sqlite:PATH`",
+        ),
+        None if path.is_empty() || path == ":memory:" => {
+            refuse(url_or_path, "a ledger must outlive its process; give the path of a file")
+        }
+        None => Ok(PathBuf::from(path)),
+    }
+}
+
+#[async_trait]
+impl Ledger for SqlLedger {
+    async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError> {
+        let start = Start {
+            caller_key: self.cleaner.optional(run.caller_key.as_deref()),
+            input: self.cleaner.json(&run.input),
+            entry: self.cleaner.entry(run.entry)?,
+            id: run.id,
+            workflow: run.workflow,
+            definition: run.definition,
+            claim: run.claim,
+        };
+        match self.write(Work::Start(start)).await? {
+            Reply::Started(started) => Ok(started),
+            Reply::Claim(_) | Reply::Head(_) | Reply::Done => {
+                unreachable!("a start is answered as one")
+            }
+        }
+    }
+
+    async fn claim(
+        &self,
+        by: &ClaimBy,
+        run: Option<&RunId>,
+        early: bool,
+        at: Timestamp,
+    ) -> Result<ClaimOutcome, LedgerError> {
+        let work = Work::Claim { by: by.clone(), run: run.cloned(), early, at };
+        match self.write(work).await? {
+            Reply::Claim(outcome) => Ok(outcome),
+            Reply::Started(_) | Reply::Head(_) | Reply::Done => {
+                unreachable!("a claim is answered as one")
+            }
+        }
+    }
+
+    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError> {
+        self.write(Work::Renew { run: run.clone(), fence, lease_ms }).await.map(drop)
+    }
+
+    async fn append(&self, append: Append) -> Result<Head, LedgerError> {
+        let Append { run, fence, entries, effects, run_change, progress_made } = append;
+        let write = self.cleaner.write(run, entries, &effects, run_change)?;
+        match self.write(Work::Append { write, fence, progress_made }).await? {
+            Reply::Head(head) => Ok(head),
+            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+                unreachable!("an append is answered by a head")
+            }
+        }
+    }
+
+    async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {
+        let OperatorAppend { run, entries, effects, run_change, expected_head } = append;
+        let write = self.cleaner.write(run, entries, &effects, run_change)?;
+        match self.write(Work::Decide { write, expected_head }).await? {
+            Reply::Head(head) => Ok(head),
+            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+                unreachable!("a decision is answered by a head")
+            }
+        }
+    }
+
+    async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError> {
+        let args = vec![self.instant(), id.as_str().into()];
+        let row = self.read("read a run", sql::RUN, args).await?.pop();
+        row.map(|row| rows::run(row).map(|(record, _)| record)).transpose()
+    }
+
+    async fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRecord>, LedgerError> {
+        let mut args = vec![
+            self.instant(),
+            filter.state.map(RunState::as_str).into(),
+            filter.workflow.as_ref().map(Name::as_str).into(),
+            i64::from(rules::page(filter.limit)).into(),
+        ];
+        let statement = match &filter.before {
+            Some(before) => {
+                args.push(before.as_str().into());
+                sql::RUNS_BEFORE
+            }
+            None => sql::RUNS,
+        };
+        let found = self.read("list runs", statement, args).await?;
+        found.into_iter().map(|row| rows::run(row).map(|(record, _)| record)).collect()
+    }
+
+    async fn head(&self, run: &RunId) -> Result<Head, LedgerError> {
+        let row = self.read("read a chain", sql::HEAD, vec![run.as_str().into()]).await?.pop();
+        row.map_or_else(|| Err(rules::absent("run", run)), |row| Fields::of("run", row).head())
+    }
+
+    async fn history(
+        &self,
+        run: &RunId,
+        after: i64,
+        limit: u32,
+    ) -> Result<Vec<Entry>, LedgerError> {
+        let args = vec![run.as_str().into(), after.into(), i64::from(rules::page(limit)).into()];
+        let found = self.read("read a history", sql::HISTORY, args).await?;
+        found.into_iter().map(rows::entry).collect()
+    }
+
+    async fn effect(&self, id: &EffectId) -> Result<Option<Effect>, LedgerError> {
+        let args = vec![id.as_str().into()];
+        let found = self.read("read an effect", sql::ENTRIES_OF_EFFECT, args).await?;
+        let entries = found.into_iter().map(rows::entry).collect::<Result<_, _>>()?;
+        Ok(rows::fold(entries)?.pop())
+    }
+
+    async fn step_effects(
+        &self,
+        run: &RunId,
+        node: &Name,
+        visit: u32,
+    ) -> Result<Vec<Effect>, LedgerError> {
+        let args = vec![run.as_str().into(), node.as_str().into(), i64::from(visit).into()];
+        let found = self.read("read the effects of a step", sql::ENTRIES_OF_STEP, args).await?;
+        rows::fold(found.into_iter().map(rows::entry).collect::<Result<_, _>>()?)
+    }
+
+    async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError> {
+        let open = filter.waiting || filter.state.is_some_and(|state| !state.is_final());
+        let statement = match (&filter.run, filter.held, open) {
+            (Some(_), _, _) => sql::EFFECTS_OF_RUN,
+            (None, true, _) => sql::EFFECTS_HELD,
+            (None, false, true) => sql::EFFECTS_OPEN,
+            (None, false, false) => sql::EFFECTS,
+        };
+        let args = vec![
+            self.instant(),
+            filter.run.as_ref().map(RunId::as_str).into(),
+            filter.state.map(State::as_str).into(),
+            i64::from(filter.held).into(),
+            i64::from(filter.waiting).into(),
+            filter.after.as_ref().map_or("", EffectId::as_str).into(),
+            i64::from(rules::page(filter.limit)).into(),
+        ];
+        let found = self.read("list effects", statement, args).await?;
+        found.into_iter().map(rows::effect).collect()
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError> {
+        let row = self.read("find what is due next", sql::NEXT_DUE, Vec::new()).await?.pop();
+        row.map(|row| Fields::of("run", row).int("due_at").map(Timestamp)).transpose()
+    }
+
+    async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {
+        let text = self.cleaner.text(text);
+        self.write(Work::PutDefinition { digest: digest.to_owned(), text }).await.map(drop)
+    }
+
+    async fn definition(&self, digest: &str) -> Result<Option<String>, LedgerError> {
+        let row = self.read("read a definition", sql::DEFINITION, vec![digest.into()]).await?.pop();
+        row.map(|row| Fields::of("definition", row).text("body")).transpose()
+    }
+
+    async fn put_module(
+        &self,
+        name: &Name,
+        digest: &str,
+        bytes: &[u8],
+        at: Timestamp,
+    ) -> Result<(), LedgerError> {
+        let work = Work::PutModule {
+            name: name.clone(),
+            digest: digest.to_owned(),
+            bytes: bytes.to_vec(),
+            at,
+        };
+        self.write(work).await.map(drop)
+    }
+
+    async fn module(&self, name: &Name) -> Result<Option<ModuleRow>, LedgerError> {
+        let row =
+            self.read("find a component", sql::MODULE, vec![name.as_str().into()]).await?.pop();
+        row.map(|row| rows::module(row).map(|(module, _)| module)).transpose()
+    }
+
+    async fn module_bytes(&self, digest: &str) -> Result<Option<Vec<u8>>, LedgerError> {
+        let row =
+            self.read("read a component", sql::MODULE_BYTES, vec![digest.into()]).await?.pop();
+        row.map(|row| Fields::of("module", row).bytes("bytes")).transpose()
+    }
+
+    async fn modules(&self) -> Result<Vec<ModuleRow>, LedgerError> {
+        let found = self.read("list components", sql::MODULES, Vec::new()).await?;
+        found.into_iter().map(|row| rows::module(row).map(|(module, _)| module)).collect()
+    }
+
+    fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    async fn close(&self) {
+        // When it cannot be told, it has stopped already.
+        drop(self.writer.send(Message::Close).await);
+        let mut running = self.writer_running.clone();
+        while running.changed().await.is_ok() {}
+        self.dialect.close_readers().await;
+    }
+}
+
+impl std::fmt::Debug for SqlLedger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqlLedger")
+            .field("location", &self.dialect.location())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! What is asked for, in the form in which it will be stored: without secrets (I10), before anything is hashed. Done by
+//! the caller's task, so that the single writer spends no time on it.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value as Json;
+use twice_core::chain::{Content, NewEntry};
+use twice_core::effect::{Effect, State};
+use twice_core::ids::{EffectId, Name, RunId};
+use twice_core::json;
+use twice_core::redact::Redactor;
+use twice_core::run::RunState;
+
+use crate::{LedgerError, RunChange};
+
+/// A [`RunChange`] as stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    pub(crate) state: RunState,
+    pub(crate) progress: String,
+    pub(crate) output: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) due_at: Option<i64>,
+}
+
+/// An effect as listed.
+#[derive(Debug, Clone)]
+pub(crate) struct Projection {
+    pub(crate) id: EffectId,
+    pub(crate) node: Name,
+    pub(crate) visit: u32,
+    pub(crate) slot: Name,
+    pub(crate) operation: String,
+    pub(crate) idempotency_key: String,
+    pub(crate) request_hash: String,
+    pub(crate) state: State,
+    pub(crate) attempts: u32,
+    pub(crate) external_id: Option<String>,
+    pub(crate) held: bool,
+    pub(crate) last_error: Option<String>,
+    pub(crate) updated_at: i64,
+}
+
+/// Entries, effects and change of one write, ready to be stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Write {
+    pub(crate) run: RunId,
+    pub(crate) entries: Vec<NewEntry>,
+    pub(crate) effects: Vec<Projection>,
+    pub(crate) change: Option<Change>,
+}
+
+/// Takes secrets out.
+#[derive(Clone)]
+pub(crate) struct Cleaner(pub(crate) Arc<RwLock<Redactor>>);
+
+impl Cleaner {
+    /// A poisoned lock still holds every secret added so far, so it is used as it is.
+    fn redactor(&self) -> std::sync::RwLockReadGuard<'_, Redactor> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn text(&self, text: &str) -> String {
+        self.redactor().text(text)
+    }
+
+    pub(crate) fn optional(&self, text: Option<&str>) -> Option<String> {
+        text.map(|text| self.text(text))
+    }
+
+    /// Canonical JSON without secrets.
+    pub(crate) fn json(&self, value: &Json) -> String {
+        let redactor = self.redactor();
+        if redactor.finds_in(value) {
+            let mut value = value.clone();
+            redactor.value(&mut value);
+            json::canonical(&value)
+        } else {
+            json::canonical(value)
+        }
+    }
+
+    pub(crate) fn entry(&self, entry: NewEntry) -> Result<NewEntry, LedgerError> {
+        let redactor = self.redactor();
+        let mut value = entry.content.to_value();
+        if !redactor.finds_in(&value) {
+            return Ok(entry);
+        }
+        redactor.value(&mut value);
+        let effect = match &entry.content {
+            Content::Effect { effect, .. } => Some(effect.clone()),
+            Content::Run(_) => None,
+        };
+        let content = Content::from_stored(entry.content.kind(), effect, &json::canonical(&value))
+            .map_err(|problem| LedgerError::NotApplied {
+                action: "keep an entry readable without the secret in it",
+                source: sqlx::Error::Encode(problem.to_string().into()),
+            })?;
+        Ok(NewEntry { content, at: entry.at })
+    }
+
+    pub(crate) fn write(
+        &self,
+        run: RunId,
+        entries: Vec<NewEntry>,
+        effects: &[Effect],
+        change: Option<RunChange>,
+    ) -> Result<Write, LedgerError> {
+        Ok(Write {
+            run,
+            entries: entries
+                .into_iter()
+                .map(|entry| self.entry(entry))
+                .collect::<Result<_, _>>()?,
+            effects: effects.iter().map(|effect| self.projection(effect)).collect(),
+            change: change.map(|change| self.change(change)),
+        })
+    }
+
+    fn change(&self, change: RunChange) -> Change {
+        let progress = serde_json::to_value(&change.progress).expect("progress is plain data");
+        Change {
+            state: change.state,
+            progress: self.json(&progress),
+            output: change.output.as_ref().map(|output| self.json(output)),
+            reason: self.optional(change.reason.as_deref()),
+            due_at: change.due_at.map(|at| at.0),
+        }
+    }
+
+    pub(crate) fn projection(&self, effect: &Effect) -> Projection {
+        let proposal = &effect.proposal;
+        let external_id =
+            effect.receipt.as_ref().and_then(|receipt| receipt.external_id.as_deref());
+        Projection {
+            id: effect.id.clone(),
+            node: proposal.node.clone(),
+            visit: proposal.visit,
+            slot: proposal.slot.clone(),
+            operation: format!("{}.{}", proposal.tool, proposal.operation),
+            idempotency_key: self.text(&proposal.idempotency_key),
+            request_hash: proposal.request_hash.to_string(),
+            state: effect.state,
+            attempts: u32::try_from(effect.attempts.len()).unwrap_or(u32::MAX),
+            external_id: self.optional(external_id),
+            held: effect.hold.is_some(),
+            last_error: self.optional(effect.last_error.as_deref()),
+            updated_at: effect.updated_at.0,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What the writer is asked to do, and what it answers.
+
+use twice_core::chain::{Head, NewEntry};
+use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::time::Timestamp;
+
+use crate::stored::Write;
+use crate::{ClaimBy, ClaimOutcome, Started};
+
+/// A run to start, ready to be stored.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) id: RunId,
+    pub(crate) caller_key: Option<String>,
+    pub(crate) workflow: Name,
+    pub(crate) definition: String,
+    pub(crate) input: String,
+    pub(crate) entry: NewEntry,
+    pub(crate) claim: Option<ClaimBy>,
+}
+
+/// One write. Whole or not at all.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Start(Start),
+    Claim { by: ClaimBy, run: Option<RunId>, early: bool, at: Timestamp },
+    Renew { run: RunId, fence: Fence, lease_ms: u64 },
+    Append { write: Write, fence: Fence, progress_made: bool },
+    Decide { write: Write, expected_head: Head },
+    PutDefinition { digest: String, text: String },
+    PutModule { name: Name, digest: String, bytes: Vec<u8>, at: Timestamp },
+}
+
+/// What came of a write.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Started(Started),
+    Claim(ClaimOutcome),
+    Head(Head),
+    Done,
+}
+
+impl Work {
+    /// What it does, as the end of "the ledger could not …".
+    pub(crate) const fn action(&self) -> &'static str {
+        match self {
+            Self::Start(_) => "start a run",
+            Self::Claim { .. } => "claim a run",
+            Self::Renew { .. } => "renew a lease",
+            Self::Append { .. } => "write a step of a run",
+            Self::Decide { .. } => "write a person's decision",
+            Self::PutDefinition { .. } => "store a definition",
+            Self::PutModule { .. } => "register a component",
+        }
+    }
+
+    /// The run it names.
+    pub(crate) const fn run(&self) -> Option<&RunId> {
+        match self {
+            Self::Start(start) => Some(&start.id),
+            Self::Claim { run, .. } => run.as_ref(),
+            Self::Renew { run, .. } => Some(run),
+            Self::Append { write, .. } | Self::Decide { write, .. } => Some(&write.run),
+            Self::PutDefinition { .. } | Self::PutModule { .. } => None,
+        }
+    }
+
+    const fn write(&self) -> Option<&Write> {
+        match self {
+            Self::Append { write, .. } | Self::Decide { write, .. } => Some(write),
+            Self::Start(_)
+            | Self::Claim { .. }
+            | Self::Renew { .. }
+            | Self::PutDefinition { .. }
+            | Self::PutModule { .. } => None,
+        }
+    }
+
+    /// The effects whose projections it changes.
+    pub(crate) fn effects(&self) -> impl Iterator<Item = &EffectId> {
+        self.write().into_iter().flat_map(|write| write.effects.iter().map(|effect| &effect.id))
+    }
+
+    /// How much it adds to a transaction.
+    pub(crate) fn entries(&self) -> usize {
+        self.write().map_or(1, |write| write.entries.len().max(1))
+    }
+
+    /// Whether it takes whichever run has been due longest.
+    pub(crate) const fn claims_any(&self) -> bool {
+        match self {
+            Self::Claim { run, .. } => run.is_none(),
+            Self::Start(_)
+            | Self::Renew { .. }
+            | Self::Append { .. }
+            | Self::Decide { .. }
+            | Self::PutDefinition { .. }
+            | Self::PutModule { .. } => false,
+        }
+    }
+}

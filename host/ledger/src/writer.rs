@@ -1,0 +1,239 @@
+//! The single writer. It takes what waits, makes it one transaction, and answers after the commit: concurrent runs share
+//! commits, and one lone write has one of its own.
+//!
+//! Nothing else in this crate writes. An error of the database in a shared transaction is met by giving each write its
+//! own, so that it stays with the write that causes it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::batch::{Batch, Refused};
+use crate::dialect::{Connection, Dialect};
+use crate::work::{Reply, Work};
+use crate::{BEGIN_TRIES, Clock, LedgerError};
+
+/// Writes that may wait; beyond that, callers wait to hand theirs in.
+pub(crate) const QUEUE_MAX: usize = 1_024;
+/// Writes in one transaction.
+const BATCH_MAX: usize = 512;
+/// Entries in one transaction, more or less: bounds how long everyone in it waits.
+const BATCH_ENTRIES_MAX: usize = 4_096;
+
+/// What the writer is told.
+pub(crate) enum Message {
+    Work(Command),
+    /// Finish what was taken in, and stop.
+    Close,
+}
+
+pub(crate) struct Command {
+    pub(crate) work: Work,
+    pub(crate) reply: oneshot::Sender<Result<Reply, LedgerError>>,
+}
+
+pub(crate) struct Writer {
+    pub(crate) dialect: Arc<dyn Dialect>,
+    /// `None` after it failed; the next transaction opens another.
+    pub(crate) connection: Option<Box<dyn Connection>>,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) commits: Arc<AtomicU64>,
+    /// Dropped when the writer has stopped.
+    pub(crate) running: watch::Sender<()>,
+}
+
+/// How far a transaction came before the database failed.
+enum Failed {
+    /// Not even begun.
+    Begin(sqlx::Error),
+    /// Undone.
+    Undone(sqlx::Error),
+    /// Perhaps durable. The answers of writes that were refused stand all the same.
+    Commit(sqlx::Error, Vec<Result<Reply, LedgerError>>),
+}
+
+impl Writer {
+    /// Serves until it is told to close, or nobody is left to tell.
+    pub(crate) async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+        while let Some(message) = messages.recv().await {
+            let mut batch = Vec::new();
+            let mut entries = 0;
+            let mut next = Some(message);
+            while let Some(message) = next.take() {
+                match message {
+                    Message::Work(command) => {
+                        entries += command.work.entries();
+                        batch.push(command);
+                    }
+                    Message::Close => messages.close(),
+                }
+                if batch.len() < BATCH_MAX && entries < BATCH_ENTRIES_MAX {
+                    next = messages.try_recv().ok();
+                }
+            }
+            self.write(batch).await;
+        }
+        if let Some(connection) = self.connection.take() {
+            connection.close().await;
+        }
+        drop(self.running);
+    }
+
+    async fn write(&mut self, batch: Vec<Command>) {
+        if batch.is_empty() {
+            return;
+        }
+        let works: Vec<&Work> = batch.iter().map(|command| &command.work).collect();
+        match self.attempt(&works).await {
+            Ok(replies) => answer(batch, replies),
+            Err(Failed::Undone(error)) if batch.len() > 1 => {
+                tracing::warn!(%error, writes = batch.len(), "a shared transaction failed; each write gets its own");
+                for command in batch {
+                    let reply = match self.attempt(&[&command.work]).await {
+                        Ok(mut replies) => replies.pop().unwrap_or(Err(LedgerError::Closed)),
+                        Err(failed) => failed.reply(&command.work),
+                    };
+                    // A caller that went away has no use for the answer.
+                    drop(command.reply.send(reply));
+                }
+            }
+            Err(failed) => {
+                let replies = failed.replies(&works);
+                answer(batch, replies);
+            }
+        }
+    }
+
+    /// One transaction.
+    async fn attempt(
+        &mut self,
+        works: &[&Work],
+    ) -> Result<Vec<Result<Reply, LedgerError>>, Failed> {
+        let mut connection = self.begin().await.map_err(Failed::Begin)?;
+        let clock = self.clock.as_ref().map(|clock| clock().0);
+        match stage(&mut *connection, clock, works).await {
+            Ok((replies, true)) => match connection.commit().await {
+                Ok(()) => {
+                    self.commits.fetch_add(1, Ordering::Relaxed);
+                    self.connection = Some(connection);
+                    Ok(replies)
+                }
+                // The connection is dropped, whatever state it is in.
+                Err(error) => Err(Failed::Commit(error, replies)),
+            },
+            Ok((replies, false)) => {
+                self.undo(connection).await;
+                Ok(replies)
+            }
+            Err(error) => {
+                self.undo(connection).await;
+                Err(Failed::Undone(error))
+            }
+        }
+    }
+
+    /// A connection with a transaction begun. Another process may hold the database for a while: that is waited for.
+    async fn begin(&mut self) -> Result<Box<dyn Connection>, sqlx::Error> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let begun = match self.connection.take() {
+                Some(connection) => Ok(connection),
+                None => self.dialect.connect().await,
+            };
+            let error = match begun {
+                Ok(mut connection) => match connection.begin().await {
+                    Ok(()) => return Ok(connection),
+                    Err(error) => {
+                        if self.dialect.is_busy(&error) {
+                            self.connection = Some(connection);
+                        }
+                        error
+                    }
+                },
+                Err(error) => error,
+            };
+            if tried >= BEGIN_TRIES || !self.dialect.is_busy(&error) {
+                return Err(error);
+            }
+            tracing::warn!(tried, "another process holds the ledger; trying again");
+        }
+    }
+
+    async fn undo(&mut self, mut connection: Box<dyn Connection>) {
+        match connection.rollback().await {
+            Ok(()) => self.connection = Some(connection),
+            Err(error) => tracing::warn!(%error, "the ledger's connection is given up"),
+        }
+    }
+}
+
+/// Stages every write; returns the answers and whether there is anything to commit.
+async fn stage(
+    connection: &mut dyn Connection,
+    clock: Option<i64>,
+    works: &[&Work],
+) -> Result<(Vec<Result<Reply, LedgerError>>, bool), sqlx::Error> {
+    let mut batch = Batch::load(connection, clock, works).await?;
+    let mut replies = Vec::with_capacity(works.len());
+    for work in works {
+        replies.push(match batch.apply(work).await {
+            Ok(reply) => Ok(reply),
+            Err(Refused::Alone(error)) => Err(error),
+            Err(Refused::Database(error)) => return Err(error),
+        });
+    }
+    batch.flush().await?;
+    Ok((replies, batch.wrote()))
+}
+
+fn answer(batch: Vec<Command>, replies: Vec<Result<Reply, LedgerError>>) {
+    for (command, reply) in batch.into_iter().zip(replies) {
+        // A caller that went away has no use for the answer.
+        drop(command.reply.send(reply));
+    }
+}
+
+impl Failed {
+    fn reply(self, work: &Work) -> Result<Reply, LedgerError> {
+        let action = work.action();
+        match self {
+            Self::Begin(source) | Self::Undone(source) => {
+                Err(LedgerError::NotApplied { action, source })
+            }
+            Self::Commit(source, mut replies) => match replies.pop() {
+                Some(Err(refused)) => Err(refused),
+                Some(Ok(_)) | None => Err(LedgerError::Indeterminate { action, source }),
+            },
+        }
+    }
+
+    fn replies(self, works: &[&Work]) -> Vec<Result<Reply, LedgerError>> {
+        let actions = works.iter().map(|work| work.action());
+        match self {
+            Self::Begin(source) | Self::Undone(source) => {
+                let source = Shared(Arc::new(source));
+                let refuse = |action| LedgerError::NotApplied { action, source: source.error() };
+                actions.map(|action| Err(refuse(action))).collect()
+            }
+            Self::Commit(source, replies) => {
+                let source = Shared(Arc::new(source));
+                let doubt = |action| LedgerError::Indeterminate { action, source: source.error() };
+                let both = actions.zip(replies);
+                both.map(|(action, reply)| reply.and_then(|_| Err(doubt(action)))).collect()
+            }
+        }
+    }
+}
+
+/// One error for all writes of a transaction.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+struct Shared(Arc<sqlx::Error>);
+
+impl Shared {
+    fn error(&self) -> sqlx::Error {
+        sqlx::Error::AnyDriverError(Box::new(self.clone()))
+    }
+}

@@ -1,0 +1,292 @@
+//! What a component asks for and offers, read from its bytes. Done before compiling, since compiling an interpreter takes
+//! seconds and a refusal should not.
+
+use wasmparser::component_types::{
+    ComponentAnyTypeId, ComponentDefinedType, ComponentFuncType, ComponentValType,
+};
+use wasmparser::types::Types;
+use wasmparser::{
+    ComponentExport, ComponentExternalKind, ComponentImport, ComponentTypeRef, Parser, Payload,
+    PrimitiveValType, Validator,
+};
+
+use crate::api::SandboxError;
+
+/// The package of the node's world, and the version this host offers.
+const PACKAGE: &str = "twice:node";
+const VERSION: &str = "0.1.0";
+/// Versions that start so are compatible: what was added later is found missing function by function.
+const TRACK: &str = "0.1.";
+
+/// The interfaces of the world and their functions.
+const OFFERED: [(&str, &[&str]); 3] = [
+    ("effects", &["request", "request-all"]),
+    ("context", &["run-id", "node", "visit", "attempt", "now", "random"]),
+    ("log", &["write"]),
+];
+
+/// What a component imports and exports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Surface {
+    pub(crate) imports: Vec<String>,
+    pub(crate) exports: Vec<String>,
+}
+
+/// Checks a component against the world.
+pub(crate) fn check(component: &[u8]) -> Result<Surface, SandboxError> {
+    let types = Validator::new().validate_all(component).map_err(damaged)?;
+    let (imports, exports) = outline(component).map_err(damaged)?;
+    let unknown: Vec<String> =
+        imports.iter().filter_map(|import| refusal(import, &types)).collect();
+    if !unknown.is_empty() {
+        return Err(SandboxError::UnknownImports { unknown });
+    }
+    check_run(&exports, &types).map_err(|problem| SandboxError::NoRun { problem })?;
+    let named = imports.iter().filter(|import| !matches!(import.ty, ComponentTypeRef::Type(_)));
+    Ok(Surface {
+        imports: named.map(|import| import.name.name.to_owned()).collect(),
+        exports: exports.iter().map(|export| export.name.name.to_owned()).collect(),
+    })
+}
+
+fn damaged(error: wasmparser::BinaryReaderError) -> SandboxError {
+    SandboxError::NotAComponent {
+        problem: format!(
+            "it is damaged, or uses what this host does not run: {} (at byte {}); build it again",
+            error.message(),
+            error.offset()
+        ),
+    }
+}
+
+type Outline<'a> = (Vec<ComponentImport<'a>>, Vec<ComponentExport<'a>>);
+
+/// The imports and exports of the outermost component.
+fn outline(component: &[u8]) -> Result<Outline<'_>, wasmparser::BinaryReaderError> {
+    let (mut imports, mut exports, mut depth) = (Vec::new(), Vec::new(), 0_usize);
+    for payload in Parser::new(0).parse_all(component) {
+        match payload? {
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentImportSection(section) if depth == 0 => {
+                for import in section {
+                    imports.push(import?);
+                }
+            }
+            Payload::ComponentExportSection(section) if depth == 0 => {
+                for export in section {
+                    exports.push(export?);
+                }
+            }
+            // What is inside of nested modules and components is their own business.
+            _ => {}
+        }
+    }
+    Ok((imports, exports))
+}
+
+/// Why an import is not offered, or `None` when it is.
+fn refusal(import: &ComponentImport<'_>, types: &Types) -> Option<String> {
+    let name = import.name.name;
+    match import.ty {
+        // Named types of the world; they carry no code.
+        ComponentTypeRef::Type(_) => None,
+        ComponentTypeRef::Instance(index) => {
+            let (package, interface, version) = split(name);
+            if package != PACKAGE {
+                return Some(foreign(name));
+            }
+            let Some((_, functions)) = OFFERED.iter().find(|(offered, _)| *offered == interface)
+            else {
+                return Some(format!(
+                    "`{name}`: {PACKAGE} has no such interface; this host offers {}",
+                    offered()
+                ));
+            };
+            if !version.starts_with(TRACK) {
+                return Some(format!(
+                    "`{name}`: the interface is known, but not in this version; this host offers \
+                     `{PACKAGE}/{interface}@{VERSION}`: build against its guest-sdk/wit"
+                ));
+            }
+            missing_functions(name, index, functions, types)
+        }
+        ComponentTypeRef::Module(_)
+        | ComponentTypeRef::Func(_)
+        | ComponentTypeRef::Value(_)
+        | ComponentTypeRef::Component(_) => Some(format!(
+            "`{name}`: a {}, which a node cannot import; this host offers {}",
+            kind(import.ty.kind()),
+            offered()
+        )),
+    }
+}
+
+fn missing_functions(
+    name: &str,
+    instance: u32,
+    functions: &[&str],
+    types: &Types,
+) -> Option<String> {
+    let types = types.as_ref();
+    let ComponentAnyTypeId::Instance(id) = types.component_any_type_at(instance) else {
+        return Some(format!("`{name}`: not an interface"));
+    };
+    let missing: Vec<&str> = types[id]
+        .exports
+        .iter()
+        .filter(|(_, item)| {
+            matches!(item.ty, wasmparser::component_types::ComponentEntityType::Func(_))
+        })
+        .map(|(function, _)| function.as_str())
+        .filter(|function| !functions.contains(function))
+        .collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "`{name}`: it has no function `{}` here; this host offers {}",
+            missing.join("`, `"),
+            functions.join(", ")
+        )
+    })
+}
+
+/// Why an interface of another package is not offered.
+fn foreign(name: &str) -> String {
+    if name.starts_with("wasi:http") || name.starts_with("wasi:sockets") {
+        format!(
+            "`{name}`: a node never has a network; request an effect through `{PACKAGE}/effects`, which the host performs"
+        )
+    } else if name.starts_with("wasi:") {
+        format!(
+            "`{name}`: a node has no WASI: no files, environment, clock or randomness of the machine. Build without it (Rust: \
+             target wasm32-unknown-unknown; Python: componentize-py -s; JavaScript: --stub-wasi; C, Go: an adapter that needs \
+             no WASI), and take time and randomness from `{PACKAGE}/context`"
+        )
+    } else {
+        format!("`{name}`: no such interface is granted; this host offers {}", offered())
+    }
+}
+
+fn offered() -> String {
+    let names: Vec<String> =
+        OFFERED.iter().map(|(interface, _)| format!("{PACKAGE}/{interface}@{VERSION}")).collect();
+    names.join(", ")
+}
+
+/// Splits `package/interface@version`; what is missing is empty.
+fn split(name: &str) -> (&str, &str, &str) {
+    let (path, version) = name.split_once('@').unwrap_or((name, ""));
+    let (package, interface) = path.split_once('/').unwrap_or((path, ""));
+    (package, interface, version)
+}
+
+fn check_run(exports: &[ComponentExport<'_>], types: &Types) -> Result<(), String> {
+    let Some(run) = exports.iter().find(|export| export.name.name == "run") else {
+        let names: Vec<&str> = exports.iter().map(|export| export.name.name).collect();
+        return Err(if names.is_empty() {
+            "it exports nothing; is the export macro missing (in Rust: `twice_node::node!(run)`)?"
+                .to_owned()
+        } else {
+            format!("it exports only `{}`", names.join("`, `"))
+        });
+    };
+    if run.kind != ComponentExternalKind::Func {
+        return Err(format!("its `run` is a {}", kind(run.kind)));
+    }
+    let types = types.as_ref();
+    let function = &types[types.component_function_at(run.index)];
+    if is_run(function, types) {
+        Ok(())
+    } else {
+        Err(format!(
+            "its `run` is `{}`, where node-error is `variant {{ retryable(string), fatal(string) }}`",
+            signature(function, types)
+        ))
+    }
+}
+
+fn is_run(function: &ComponentFuncType, types: wasmparser::types::TypesRef<'_>) -> bool {
+    const STRING: ComponentValType = ComponentValType::Primitive(PrimitiveValType::String);
+    let string = |ty: &ComponentValType| is_string(ty, types);
+    let one_string = matches!(&*function.params, [(_, ty)] if string(ty));
+    let Some(ComponentValType::Type(result)) = function.result else { return false };
+    let ComponentDefinedType::Result {
+        ok: Some(ok), err: Some(ComponentValType::Type(err)), ..
+    } = &types[result]
+    else {
+        return false;
+    };
+    let ComponentDefinedType::Variant(error) = &types[*err] else { return false };
+    let cases: Vec<(&str, bool)> = error
+        .cases
+        .iter()
+        .map(|(name, case)| {
+            (name.as_str(), string(&case.ty.unwrap_or(STRING)) && case.ty.is_some())
+        })
+        .collect();
+    !function.async_ && one_string && string(ok) && cases == [("retryable", true), ("fatal", true)]
+}
+
+fn is_string(ty: &ComponentValType, types: wasmparser::types::TypesRef<'_>) -> bool {
+    match ty {
+        ComponentValType::Primitive(primitive) => *primitive == PrimitiveValType::String,
+        // An alias such as `type json = string`.
+        ComponentValType::Type(id) => {
+            matches!(&types[*id], ComponentDefinedType::Primitive(PrimitiveValType::String))
+        }
+    }
+}
+
+fn signature(function: &ComponentFuncType, types: wasmparser::types::TypesRef<'_>) -> String {
+    let params: Vec<String> =
+        function.params.iter().map(|(name, ty)| format!("{name}: {}", word(ty, types))).collect();
+    let result = function.result.map(|ty| format!(" -> {}", word(&ty, types))).unwrap_or_default();
+    format!("{}func({}){result}", if function.async_ { "async " } else { "" }, params.join(", "))
+}
+
+/// A type in WIT's words, as deep as a signature needs.
+fn word(ty: &ComponentValType, types: wasmparser::types::TypesRef<'_>) -> String {
+    let id = match ty {
+        ComponentValType::Primitive(primitive) => return primitive.to_string(),
+        ComponentValType::Type(id) => *id,
+    };
+    let part = |ty: &Option<ComponentValType>| {
+        ty.as_ref().map_or_else(|| "_".to_owned(), |ty| word(ty, types))
+    };
+    match &types[id] {
+        ComponentDefinedType::Primitive(primitive) => primitive.to_string(),
+        ComponentDefinedType::Result { ok, err, .. } => {
+            format!("result<{}, {}>", part(ok), part(err))
+        }
+        ComponentDefinedType::List { element, .. } => format!("list<{}>", word(element, types)),
+        ComponentDefinedType::Option { ty, .. } => format!("option<{}>", word(ty, types)),
+        ComponentDefinedType::Variant(variant) => {
+            let cases: Vec<String> = variant
+                .cases
+                .iter()
+                .map(|(name, case)| match &case.ty {
+                    Some(ty) => format!("{name}({})", word(ty, types)),
+                    None => name.to_string(),
+                })
+                .collect();
+            format!("variant {{ {} }}", cases.join(", "))
+        }
+        ComponentDefinedType::Record(_) => "record".to_owned(),
+        ComponentDefinedType::Tuple(_) => "tuple".to_owned(),
+        ComponentDefinedType::Enum(_) => "enum".to_owned(),
+        ComponentDefinedType::Flags(_) => "flags".to_owned(),
+        // Resources, streams and the like: no reader needs them told apart here.
+        _ => "a type that cannot cross here".to_owned(),
+    }
+}
+
+fn kind(kind: ComponentExternalKind) -> &'static str {
+    match kind {
+        ComponentExternalKind::Module => "core module",
+        ComponentExternalKind::Func => "function",
+        ComponentExternalKind::Value => "value",
+        ComponentExternalKind::Type => "type",
+        ComponentExternalKind::Instance => "interface",
+        ComponentExternalKind::Component => "component",
+    }
+}

@@ -1,0 +1,108 @@
+//! From what a toolchain emits to a component.
+
+use std::borrow::Cow;
+
+use twice_core::limits::COMPONENT_BYTES_MAX;
+use wasmparser::{Encoding, Parser, Payload};
+use wit_component::ComponentEncoder;
+
+use crate::api::SandboxError;
+
+/// The custom sections in which `wit-bindgen` describes the world that a core module was built for.
+const METADATA: &str = "component-type";
+
+/// Makes a component of `bytes`: a component is passed through, a core module that carries component metadata (what
+/// `wit-bindgen` leaves in it) is wrapped. The same bytes always give the same component.
+///
+/// # Errors
+/// [`SandboxError::TooBig`], and [`SandboxError::NotAComponent`] for anything else than these two, with the fix.
+pub fn componentize(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SandboxError> {
+    within_limit(bytes)?;
+    match encoding(bytes)? {
+        Encoding::Component => Ok(Cow::Borrowed(bytes)),
+        Encoding::Module => {
+            require_metadata(bytes)?;
+            let component = ComponentEncoder::default()
+                .validate(true)
+                .module(bytes)
+                .and_then(|mut encoder| encoder.encode())
+                .map_err(|error| SandboxError::NotAComponent {
+                    problem: format!(
+                        "it is a core module that does not fit the world it names: {error:#}"
+                    ),
+                })?;
+            within_limit(&component)?;
+            Ok(Cow::Owned(component))
+        }
+    }
+}
+
+fn within_limit(bytes: &[u8]) -> Result<(), SandboxError> {
+    if bytes.len() > COMPONENT_BYTES_MAX {
+        return Err(SandboxError::TooBig { bytes: bytes.len(), limit: COMPONENT_BYTES_MAX });
+    }
+    Ok(())
+}
+
+/// Says whether the header is that of a module or of a component.
+fn encoding(bytes: &[u8]) -> Result<Encoding, SandboxError> {
+    let refuse = |problem: &str| Err(SandboxError::NotAComponent { problem: problem.to_owned() });
+    if bytes.is_empty() {
+        return refuse("it is empty; was the build interrupted?");
+    }
+    if !bytes.starts_with(b"\0asm") {
+        let text = bytes.trim_ascii_start();
+        return if text.starts_with(b"(module") || text.starts_with(b"(component") {
+            refuse(
+                "it is WebAssembly text; assemble it first (`wasm-tools parse node.wat -o node.wasm`)",
+            )
+        } else {
+            refuse(
+                "it does not start with the WebAssembly header `\\0asm`; give the built .wasm file",
+            )
+        };
+    }
+    match Parser::new(0).parse_all(bytes).next() {
+        Some(Ok(Payload::Version { encoding, .. })) => Ok(encoding),
+        Some(Ok(_)) | None => refuse("its header is incomplete; was the file cut off?"),
+        Some(Err(error)) => Err(SandboxError::NotAComponent {
+            problem: format!("its header cannot be read: {error}"),
+        }),
+    }
+}
+
+fn require_metadata(module: &[u8]) -> Result<(), SandboxError> {
+    let mut preview1 = false;
+    for payload in Parser::new(0).parse_all(module) {
+        let payload = payload.map_err(|error| SandboxError::NotAComponent {
+            problem: format!("it is a damaged core module: {error}"),
+        })?;
+        match payload {
+            Payload::CustomSection(section) if section.name().starts_with(METADATA) => {
+                return if preview1 { Err(needs_adapter()) } else { Ok(()) };
+            }
+            Payload::ImportSection(imports) => {
+                for import in imports.into_imports().flatten() {
+                    preview1 |= import.module == "wasi_snapshot_preview1";
+                }
+            }
+            // Everything else says nothing about what the module is meant to be.
+            _ => {}
+        }
+    }
+    Err(SandboxError::NotAComponent {
+        problem: "it is a core module without component metadata, so nothing says which world it was built for; \
+                  build it with wit-bindgen (in Rust: the `twice-node` crate), or add the metadata with \
+                  `wasm-tools component embed wit --world node`"
+            .to_owned(),
+    })
+}
+
+fn needs_adapter() -> SandboxError {
+    SandboxError::NotAComponent {
+        problem: "it is a core module that imports `wasi_snapshot_preview1`; build for a target without WASI (in Rust: \
+                  wasm32-unknown-unknown), or wrap it with an adapter that needs no WASI (`wasm-tools component new \
+                  --adapt`)"
+            .to_owned(),
+    }
+}

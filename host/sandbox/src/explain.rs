@@ -1,0 +1,149 @@
+//! From wasmtime's errors to how a call ended, in words.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use wasmtime::{Error, Trap, WasmBacktrace};
+
+use crate::api::Ended;
+use crate::engine::{
+    CORE_INSTANCES_MAX, MEMORIES_MAX, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
+};
+use crate::state::{State, Stop};
+
+/// Longest text of a guest's error or of a trap's cause. Bytes.
+pub(crate) const TEXT_BYTES_MAX: usize = 8 << 10;
+
+/// How a call ended that ended with `error`.
+pub(crate) fn explain(error: &Error, state: &State) -> Ended {
+    if let Some(stop) = error.downcast_ref::<Stop>() {
+        return match stop.clone() {
+            Stop::Suspended => Ended::Suspended,
+            Stop::Limit { limit, message } => Ended::Limit { limit, message },
+            Stop::Misuse(message) => Ended::Trapped { message: with_stack(message, error) },
+        };
+    }
+    let trap = error.downcast_ref::<Trap>().copied();
+    if trap == Some(Trap::StackOverflow) {
+        let message = format!(
+            "the node's stack reached its limit of {} KiB; is a recursion without end, or too deep?",
+            STACK_BYTES_MAX >> 10
+        );
+        return Ended::Limit { limit: "stack", message: with_stack(message, error) };
+    }
+    let cause = trap.map_or_else(|| root(error), |trap| words(trap).to_owned());
+    if let Some(total) = state.space.refused_memory {
+        let message = format!(
+            "the node needs more memory than its limit of {} KiB: it asked for {} KiB in all, was refused, and stopped ({cause}); \
+             raise `limits.memory` of the node in the workflow",
+            state.limits.memory_bytes >> 10,
+            total >> 10
+        );
+        return Ended::Limit { limit: "memory", message: with_stack(message, error) };
+    }
+    if let Some(elements) = state.space.refused_table {
+        let message = format!(
+            "the node needs a table of {elements} elements; the limit is {TABLE_ELEMENTS_MAX}. It was refused, and stopped ({cause})"
+        );
+        return Ended::Limit { limit: "table", message: with_stack(message, error) };
+    }
+    match untyped(&cause, state) {
+        Some((limit, message)) => Ended::Limit { limit, message },
+        None => {
+            let mut message = with_stack(cause, error);
+            if let Some(last) = &state.last_error {
+                message = format!("{message}\nthe node's last error message: {last}");
+            }
+            Ended::Trapped { message }
+        }
+    }
+}
+
+/// The end of a call whose time is over.
+pub(crate) fn out_of_time(limit: Duration) -> Stop {
+    Stop::Limit {
+        limit: "time",
+        message: format!(
+            "the node did not return within its limit of {} ms, waiting for effects included (`limits.time` of the node in the \
+             workflow)",
+            limit.as_millis()
+        ),
+    }
+}
+
+/// Limits that wasmtime reports only in its text.
+fn untyped(cause: &str, state: &State) -> Option<(&'static str, String)> {
+    if cause.contains("fuel allocated for hostcalls has been exhausted") {
+        let limit = state.limits.payload_bytes;
+        Some((
+            "payload",
+            format!(
+                "the node passed more data to the host at once than can be let through; the limit of one JSON text is {limit} \
+                 bytes"
+            ),
+        ))
+    } else if cause.contains("count too high") || cause.contains("exceeds the limit of") {
+        Some((
+            "instances",
+            format!(
+                "the component is made of too many parts: {cause}; the limits are {CORE_INSTANCES_MAX} core instances, \
+                 {MEMORIES_MAX} memories and {TABLES_MAX} tables"
+            ),
+        ))
+    } else {
+        None
+    }
+}
+
+/// The innermost cause, which says what happened; what is around it says where in the host.
+fn root(error: &Error) -> String {
+    error.chain().last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn words(trap: Trap) -> &'static str {
+    match trap {
+        Trap::UnreachableCodeReached => {
+            "the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)"
+        }
+        Trap::MemoryOutOfBounds => "the node used memory outside of its own",
+        Trap::IntegerDivisionByZero => "the node divided by zero",
+        Trap::IntegerOverflow => "the node's arithmetic overflowed",
+        Trap::BadConversionToInteger => "the node converted a number that is no integer",
+        Trap::TableOutOfBounds | Trap::IndirectCallToNull | Trap::BadSignature => {
+            "the node called a function pointer that is none"
+        }
+        Trap::CannotLeaveComponent => {
+            "the node called the host from where it may not (while it allocates memory for the host)"
+        }
+        Trap::StringOutOfBounds | Trap::ListOutOfBounds => {
+            "the node passed text or a list that lies outside of its memory"
+        }
+        // Wasmtime's own words are good enough for the rare ones.
+        other => other_words(other),
+    }
+}
+
+fn other_words(trap: Trap) -> &'static str {
+    match trap {
+        Trap::NullReference => "the node used a null reference",
+        Trap::UnalignedPointer => "the node passed an unaligned pointer",
+        Trap::InvalidChar => "the node passed a character that is none",
+        Trap::InvalidDiscriminant => "the node passed a variant that is none",
+        _ => "the node broke a rule of WebAssembly",
+    }
+}
+
+/// Adds the guest's stack, innermost function first.
+fn with_stack(message: String, error: &Error) -> String {
+    let Some(trace) = error.downcast_ref::<WasmBacktrace>() else { return message };
+    let mut text = message;
+    for frame in trace.frames() {
+        let name = frame.func_name().map_or_else(
+            || format!("function {}", frame.func_index()),
+            |name| format!("{:#}", rustc_demangle::demangle(name)),
+        );
+        // Writing to a string cannot fail.
+        _ = write!(text, "\n  in {name}");
+    }
+    crate::state::shorten(&text, TEXT_BYTES_MAX)
+}

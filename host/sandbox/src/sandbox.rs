@@ -1,0 +1,163 @@
+//! The sandbox and what it has loaded.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use wasmtime::Engine;
+use wasmtime::component::{HasSelf, Linker};
+
+use crate::api::{CallLimits, Ended, Host, Inspection, SandboxError};
+use crate::bindings::{Node, NodePre};
+use crate::cache::Cache;
+use crate::call::call;
+use crate::check::check;
+use crate::compile::Compiler;
+use crate::componentize::componentize;
+use crate::engine::{Ticker, engine};
+use crate::state::State;
+
+/// How a sandbox is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// Where compiled code is kept between processes. Made when missing, readable by its owner alone; `None` compiles anew in
+    /// each process.
+    pub cache_dir: Option<PathBuf>,
+    /// Most instances alive at once; a call beyond it waits for its turn (which does not count against its time). Each reserves
+    /// 16 GiB of address space, and no memory until it runs.
+    pub instances_max: u32,
+}
+
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        Self { cache_dir: None, instances_max: 128 }
+    }
+}
+
+/// Loads and runs components. One serves a whole process.
+pub struct Sandbox {
+    engine: Engine,
+    linker: Linker<State>,
+    compiler: Compiler,
+    cache: Option<Cache>,
+    turns: Semaphore,
+    ticker: Ticker,
+}
+
+/// A component that was checked and compiled. Cheap to clone.
+#[derive(Clone)]
+pub struct Component {
+    loaded: Arc<Loaded>,
+}
+
+struct Loaded {
+    node: NodePre<State>,
+    inspection: Inspection,
+}
+
+impl Sandbox {
+    /// Sets up the engine, and starts the thread that enforces time limits.
+    ///
+    /// # Errors
+    /// [`SandboxError::Engine`] when this machine cannot run WebAssembly. A cache that cannot be used, or address space that
+    /// cannot be reserved, is a warning only.
+    pub fn new(config: &SandboxConfig) -> Result<Self, SandboxError> {
+        let instances = config.instances_max.max(1);
+        let engine = engine(instances)?;
+        let mut linker = Linker::new(&engine);
+        Node::add_to_linker::<_, HasSelf<_>>(&mut linker, |state: &mut State| state)
+            .map_err(|error| SandboxError::Engine { problem: format!("{error:#}") })?;
+        Ok(Self {
+            cache: config.cache_dir.as_deref().and_then(|dir| Cache::open(dir, &engine)),
+            ticker: Ticker::start(&engine)?,
+            turns: Semaphore::new(instances as usize),
+            compiler: Compiler::default(),
+            linker,
+            engine,
+        })
+    }
+
+    /// Checks and compiles a component, or takes its compiled code from the cache. Core modules with component metadata are
+    /// componentized first; the digest is that of the component.
+    ///
+    /// Blocks, for seconds if an interpreter is compiled: on an async runtime, call it where blocking is allowed.
+    ///
+    /// # Errors
+    /// Every [`SandboxError`] but [`SandboxError::Engine`]; see there.
+    pub fn load(&self, bytes: &[u8]) -> Result<Component, SandboxError> {
+        let bytes = componentize(bytes)?;
+        let surface = check(&bytes)?;
+        let digest = HEXLOWER.encode(&Sha256::digest(&bytes));
+        let cached = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, &digest));
+        let (compiled, compiled_in) = match cached {
+            Some(compiled) => (compiled, None),
+            None => {
+                let (compiled, took) = self.compiler.compile(&self.engine, &bytes)?;
+                if let Some(cache) = &self.cache {
+                    cache.store(&digest, &compiled);
+                }
+                (compiled, Some(took))
+            }
+        };
+        // Names were checked above; what is left is a function whose type differs from the world's.
+        let node =
+            self.linker.instantiate_pre(&compiled).and_then(NodePre::new).map_err(|error| {
+                SandboxError::UnknownImports {
+                    unknown: vec![format!("{error:#}; build against this host's guest-sdk/wit")],
+                }
+            })?;
+        let inspection = Inspection {
+            digest: format!("sha256:{digest}"),
+            bytes: bytes.len() as u64,
+            imports: surface.imports,
+            exports: surface.exports,
+            compiled_in,
+        };
+        Ok(Component { loaded: Arc::new(Loaded { node, inspection }) })
+    }
+
+    /// Calls `run` once, in a fresh instance that is gone when this returns. Every limit of `limits` holds, whatever the
+    /// component or the host does; `host` comes back in every case, so that the caller can settle what was in flight.
+    ///
+    /// Must be called on a tokio runtime with its time driver. Dropping the future drops the instance and the host with it.
+    pub async fn run(
+        &self,
+        component: &Component,
+        input: &str,
+        limits: CallLimits,
+        host: Box<dyn Host>,
+    ) -> (Ended, Box<dyn Host>) {
+        let _turn = self.turns.acquire().await.expect("nothing closes the semaphore");
+        call(&component.loaded.node, self.ticker.tick(), input, limits, host).await
+    }
+}
+
+impl Component {
+    /// What it is, without running it.
+    #[must_use]
+    pub fn inspection(&self) -> Inspection {
+        self.loaded.inspection.clone()
+    }
+
+    /// `sha256:` and the digest of the component's bytes, by which a run pins it (I9).
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.loaded.inspection.digest
+    }
+}
+
+impl std::fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sandbox").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Component {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Component")
+            .field("inspection", &self.loaded.inspection)
+            .finish_non_exhaustive()
+    }
+}

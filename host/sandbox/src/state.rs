@@ -1,0 +1,293 @@
+//! What belongs to one call: its host, its limits, and how much of them is used up.
+
+use std::time::Instant;
+
+use wasmtime::{ResourceLimiter, Result};
+
+use crate::api::{CallLimits, EffectAnswer, EffectRequest, Host, LogLevel};
+use crate::bindings::twice::node::{context, effects, log};
+use crate::engine::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
+
+/// Longest log message. Bytes; the rest is cut off.
+const MESSAGE_BYTES_MAX: usize = 8 << 10;
+/// What a message costs beside its text, so that a flood of empty ones ends too. Bytes.
+const MESSAGE_COST_BYTES: usize = 32;
+/// Most random bytes of one call, as the WIT says.
+const RANDOM_BYTES_MAX: u32 = 65_536;
+
+/// Why the host ends a call from within.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Stop {
+    /// An answer is not known yet.
+    #[error("suspended")]
+    Suspended,
+    /// A limit is reached.
+    #[error("{message}")]
+    Limit { limit: &'static str, message: String },
+    /// The guest broke the contract.
+    #[error("{0}")]
+    Misuse(String),
+}
+
+/// The data of a call's store.
+pub(crate) struct State {
+    pub(crate) host: Box<dyn Host>,
+    pub(crate) limits: CallLimits,
+    pub(crate) deadline: Instant,
+    pub(crate) space: Space,
+    /// The last message at level error, which says why a trap follows it (a panic hook, say).
+    pub(crate) last_error: Option<String>,
+    requested: u32,
+    logged: Logged,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Logged {
+    Bytes(usize),
+    Full,
+}
+
+impl State {
+    pub(crate) fn new(host: Box<dyn Host>, limits: CallLimits, deadline: Instant) -> Self {
+        let space = Space { limit: limits.memory_bytes, ..Space::default() };
+        Self {
+            host,
+            limits,
+            deadline,
+            space,
+            last_error: None,
+            requested: 0,
+            logged: Logged::Bytes(0),
+        }
+    }
+
+    /// Counts and measures requests, and has the host answer them.
+    async fn answer(&mut self, requests: Vec<effects::EffectRequest>) -> Result<Vec<EffectAnswer>> {
+        self.admit(&requests)?;
+        let asked = requests.len();
+        let requests = requests.into_iter().map(EffectRequest::from).collect();
+        let answers = self.host.request(requests).await.map_err(|_| Stop::Suspended)?;
+        // A host that answers one request with another's receipt would be worse than one that stops.
+        if answers.len() != asked {
+            return Err(Stop::Misuse(format!(
+                "the host gave {} answers to {asked} requests",
+                answers.len()
+            ))
+            .into());
+        }
+        for answer in &answers {
+            let (what, bytes) = match answer {
+                EffectAnswer::Receipt { body, .. } => ("the receipt of an effect", body.len()),
+                EffectAnswer::Failed { message, .. } | EffectAnswer::Denied { message, .. } => {
+                    ("the answer to a request", message.len())
+                }
+            };
+            self.fits(what, bytes)?;
+        }
+        Ok(answers)
+    }
+
+    fn admit(&mut self, requests: &[effects::EffectRequest]) -> Result<(), Stop> {
+        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+        self.requested = self.requested.saturating_add(count);
+        if self.requested > self.limits.effects {
+            return Err(Stop::Limit {
+                limit: "effects",
+                message: format!(
+                    "the node requested {} effects in one call; the limit is {} (`limits.effects` of the node in the workflow)",
+                    self.requested, self.limits.effects
+                ),
+            });
+        }
+        for request in requests {
+            self.fits("a request for an effect", request.slot.len() + request.args.len())?;
+        }
+        Ok(())
+    }
+
+    /// Checks the length of a JSON text that crosses the border.
+    pub(crate) fn fits(&self, what: &str, bytes: usize) -> Result<(), Stop> {
+        let limit = self.limits.payload_bytes;
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(Stop::Limit {
+            limit: "payload",
+            message: format!(
+                "{what} has {bytes} bytes; the limit is {limit}. Pass a reference to large data instead of the data"
+            ),
+        })
+    }
+
+    fn log(&mut self, level: LogLevel, message: &str) {
+        let Logged::Bytes(before) = self.logged else { return };
+        let message = shorten(message, MESSAGE_BYTES_MAX);
+        let after = before + message.len() + MESSAGE_COST_BYTES;
+        if after > self.limits.log_bytes {
+            self.logged = Logged::Full;
+            let notice = format!(
+                "the log of this call reached its limit of {} bytes; nothing more is kept (`limits.log` of the node in the \
+                 workflow)",
+                self.limits.log_bytes
+            );
+            self.host.log(LogLevel::Warn, &notice);
+        } else {
+            self.logged = Logged::Bytes(after);
+            self.host.log(level, &message);
+        }
+        if level == LogLevel::Error {
+            self.last_error = Some(message);
+        }
+    }
+}
+
+/// Cuts `text` to at most `bytes`, at a character, and says how much is gone.
+pub(crate) fn shorten(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    // Room for the remark itself, whose number has at most twenty digits.
+    let kept = &text[..text.floor_char_boundary(bytes.saturating_sub(40))];
+    format!("{kept} […{} bytes cut]", text.len() - kept.len())
+}
+
+impl effects::Host for State {
+    async fn request(
+        &mut self,
+        request: effects::EffectRequest,
+    ) -> Result<Result<effects::Receipt, effects::EffectError>> {
+        let answer = self.answer(vec![request]).await?.pop();
+        let answer = answer
+            .ok_or_else(|| Stop::Misuse("the host gave no answer to a request".to_owned()))?;
+        Ok(answer.into())
+    }
+
+    async fn request_all(
+        &mut self,
+        requests: Vec<effects::EffectRequest>,
+    ) -> Result<Vec<Result<effects::Receipt, effects::EffectError>>> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(self.answer(requests).await?.into_iter().map(Into::into).collect())
+    }
+}
+
+impl context::Host for State {
+    async fn run_id(&mut self) -> Result<String> {
+        Ok(self.host.position().run)
+    }
+
+    async fn node(&mut self) -> Result<String> {
+        Ok(self.host.position().node)
+    }
+
+    async fn visit(&mut self) -> Result<u32> {
+        Ok(self.host.position().visit)
+    }
+
+    async fn attempt(&mut self) -> Result<u32> {
+        Ok(self.host.position().attempt)
+    }
+
+    async fn now(&mut self) -> Result<u64> {
+        Ok(self.host.now_ms())
+    }
+
+    async fn random(&mut self, count: u32) -> Result<Vec<u8>> {
+        if count > RANDOM_BYTES_MAX {
+            return Err(Stop::Misuse(format!(
+                "the node asked for {count} random bytes at once; the most is {RANDOM_BYTES_MAX}"
+            ))
+            .into());
+        }
+        Ok(self.host.random(count as usize))
+    }
+}
+
+impl log::Host for State {
+    async fn write(&mut self, level: log::Level, message: String) -> Result<()> {
+        let level = match level {
+            log::Level::Debug => LogLevel::Debug,
+            log::Level::Info => LogLevel::Info,
+            log::Level::Warn => LogLevel::Warn,
+            log::Level::Error => LogLevel::Error,
+        };
+        self.log(level, &message);
+        Ok(())
+    }
+}
+
+impl From<effects::EffectRequest> for EffectRequest {
+    fn from(request: effects::EffectRequest) -> Self {
+        Self { slot: request.slot, item: request.item, args: request.args }
+    }
+}
+
+impl From<EffectAnswer> for Result<effects::Receipt, effects::EffectError> {
+    fn from(answer: EffectAnswer) -> Self {
+        match answer {
+            EffectAnswer::Receipt { effect_id, body } => Ok(effects::Receipt { effect_id, body }),
+            EffectAnswer::Failed { code, message } => {
+                Err(effects::EffectError::Failed(effects::Failure { code, message }))
+            }
+            EffectAnswer::Denied { policy, message } => {
+                Err(effects::EffectError::Denied(effects::Denial { policy, message }))
+            }
+        }
+    }
+}
+
+/// The memory and tables of a call.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// Bytes of all memories together.
+    limit: usize,
+    used: usize,
+    /// What the last permitted growth added, for when it then fails.
+    pending: usize,
+    /// The size that was refused last, in bytes of all memories together.
+    pub(crate) refused_memory: Option<usize>,
+    /// The size of a table that was refused last, in elements.
+    pub(crate) refused_table: Option<usize>,
+}
+
+impl ResourceLimiter for Space {
+    // A refused growth is not an error: the guest sees −1 and may do with less. If it traps, the refusal is named as the cause.
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> Result<bool> {
+        let added = desired.saturating_sub(current);
+        let total = self.used.saturating_add(added);
+        if total > self.limit {
+            self.refused_memory = Some(total);
+            return Ok(false);
+        }
+        self.used = total;
+        self.pending = added;
+        Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, _: wasmtime::Error) -> Result<()> {
+        self.used = self.used.saturating_sub(std::mem::take(&mut self.pending));
+        Ok(())
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> Result<bool> {
+        if desired > TABLE_ELEMENTS_MAX {
+            self.refused_table = Some(desired);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES_MAX as usize
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES_MAX as usize
+    }
+
+    fn tables(&self) -> usize {
+        TABLES_MAX as usize
+    }
+}

@@ -1,0 +1,257 @@
+//! `twice node`
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use twice_core::ids::Name;
+use twice_core::time::Clock as _;
+use twice_sandbox::Component;
+
+use super::exit::Exit;
+use super::open::{Place, SystemClock};
+use super::scaffold;
+use super::term::Term;
+use crate::view::ModuleView;
+
+/// Write, build, register and inspect nodes.
+#[derive(Debug, Subcommand)]
+pub(super) enum Node {
+    /// Write a new node for the slots that the project's workflows grant it
+    New(New),
+    /// Build a node and register it
+    Build(Build),
+    /// Register a component (or a core module with component metadata) under a name
+    Add(Add),
+    /// List registered components
+    List(List),
+    /// Say what a component is and all it can ever ask for
+    Inspect(Inspect),
+}
+
+/// The languages a new node can be written in.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Language {
+    /// Rust
+    Rust,
+}
+
+/// Write a new node for the slots that the project's workflows grant it.
+#[derive(Debug, Args)]
+pub(super) struct New {
+    /// The node's name, as `component` in a workflow
+    name: String,
+    /// The language
+    #[arg(long, value_enum, default_value_t = Language::Rust)]
+    lang: Language,
+}
+
+/// Build a node and register it.
+#[derive(Debug, Args)]
+pub(super) struct Build {
+    /// The node's folder
+    dir: PathBuf,
+    /// The name to register it under (default: the folder's)
+    #[arg(long)]
+    name: Option<String>,
+    /// Where to put the component as well
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Only build it
+    #[arg(long)]
+    no_add: bool,
+}
+
+/// Register a component under a name.
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    /// The name
+    name: String,
+    /// The file
+    file: PathBuf,
+}
+
+/// List registered components.
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Say what a component is and all it can ever ask for.
+#[derive(Debug, Args)]
+pub(super) struct Inspect {
+    /// A file, or the name of a registered component
+    what: String,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Node {
+    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+        match self {
+            Self::New(new) => new.run(term, place),
+            Self::Build(build) => build.run(term, place).await,
+            Self::Add(add) => add.run(term, place).await,
+            Self::List(list) => list.run(term, place).await,
+            Self::Inspect(inspect) => inspect.run(term, place).await,
+        }
+    }
+}
+
+impl New {
+    fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+        let Language::Rust = self.lang;
+        let name = Name::parse(self.name.clone())?;
+        let project = place.project(term)?;
+        let dir = scaffold::rust_node(&place.root()?, &project, &name)?;
+        term.line(&format!("wrote {}", dir.display()));
+        term.line(&format!("build and register it with `twice node build nodes/{name}`"));
+        Ok(Exit::Done)
+    }
+}
+
+impl Build {
+    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+        if !self.dir.is_dir() {
+            bail!("{} is not a folder\nfix: name a node's folder, e.g. nodes/refund; `twice node new NAME` writes one", self.dir.display());
+        }
+        let name = match &self.name {
+            Some(name) => Name::parse(name.clone())?,
+            None => {
+                let full = self.dir.canonicalize()?;
+                Name::parse(full.file_name().unwrap_or_default().to_string_lossy().into_owned())?
+            }
+        };
+        let bytes = build(term, &self.dir).await?;
+        if let Some(out) = &self.out {
+            std::fs::write(out, &bytes)
+                .with_context(|| format!("cannot write {}", out.display()))?;
+            term.line(&format!("wrote {}", out.display()));
+        }
+        if self.no_add {
+            let component = load(place, bytes).await?;
+            term.line(&format!("built {name}: {}", component.inspection().digest));
+            return Ok(Exit::Done);
+        }
+        register(term, place, &name, bytes).await?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Builds a Rust node, showing that it is at it.
+pub(super) async fn build(term: &Term, dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let busy = term.busy(&format!("building {} (the first time takes about half a minute)", dir.display()));
+    let dir = dir.to_path_buf();
+    let built =
+        tokio::task::spawn_blocking(move || twice_sandbox::build_rust_node(&dir, &mut |_| {})).await?;
+    drop(busy);
+    Ok(built?.component)
+}
+
+async fn load(place: &Place, bytes: Vec<u8>) -> anyhow::Result<Component> {
+    let sandbox = place.sandbox()?;
+    Ok(tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await??)
+}
+
+/// Registers a component once the sandbox took it: what it imports is known to be offered from here on.
+pub(super) async fn register(
+    term: &Term,
+    place: &Place,
+    name: &Name,
+    bytes: Vec<u8>,
+) -> anyhow::Result<()> {
+    let bytes = twice_sandbox::componentize(&bytes)?.into_owned();
+    let component = load(place, bytes.clone()).await?;
+    let ledger = place.ledger(&Arc::default()).await?;
+    let digest = component.inspection().digest.clone();
+    ledger.put_module(name, &digest, &bytes, SystemClock.now()).await?;
+    ledger.close().await;
+    term.line(&format!("registered {name}: {digest} ({} bytes)", bytes.len()));
+    Ok(())
+}
+
+impl Add {
+    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+        let name = Name::parse(self.name.clone())?;
+        let bytes = std::fs::read(&self.file)
+            .with_context(|| format!("cannot read {}", self.file.display()))?;
+        register(term, place, &name, bytes).await?;
+        Ok(Exit::Done)
+    }
+}
+
+impl List {
+    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+        let ledger = place.ledger(&Arc::default()).await?;
+        let modules: Vec<ModuleView> =
+            ledger.modules().await?.iter().map(ModuleView::of).collect();
+        if self.json {
+            term.json(&modules);
+            return Ok(Exit::Done);
+        }
+        if modules.is_empty() {
+            term.line("no registered components; register one with `twice node build DIR` or `twice node add NAME FILE`");
+            return Ok(Exit::Done);
+        }
+        let rows = modules
+            .into_iter()
+            .map(|module| vec![module.name, module.digest, module.bytes.to_string(), module.added_at])
+            .collect();
+        term.table(&["name", "digest", "bytes", "registered"], rows);
+        Ok(Exit::Done)
+    }
+}
+
+impl Inspect {
+    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+        let bytes = if Path::new(&self.what).is_file() {
+            std::fs::read(&self.what).with_context(|| format!("cannot read {}", self.what))?
+        } else {
+            registered(place, &self.what).await?
+        };
+        let sandbox = match place.root() {
+            Ok(_) => place.sandbox()?,
+            Err(_) => twice_sandbox::Sandbox::new(&twice_sandbox::SandboxConfig::default())?,
+        };
+        let component = tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await??;
+        let found = component.inspection();
+        let compiled = found.compiled_in.map_or_else(
+            || "taken from the cache".to_owned(),
+            |time| format!("compiled in {} ms", time.as_millis()),
+        );
+        if self.json {
+            term.json(&serde_json::json!({
+                "digest": found.digest,
+                "bytes": found.bytes,
+                "imports": found.imports,
+                "exports": found.exports,
+                "compiled_ms": found.compiled_in.map(|time| time.as_millis() as u64),
+            }));
+            return Ok(Exit::Done);
+        }
+        term.line(&format!("digest   {}", found.digest));
+        term.line(&format!("bytes    {}", found.bytes));
+        term.line(&format!("code     {compiled}"));
+        term.line("imports  (all it can ever ask for)");
+        for import in &found.imports {
+            term.line(&format!("  {import}"));
+        }
+        term.line("exports");
+        for export in &found.exports {
+            term.line(&format!("  {export}"));
+        }
+        Ok(Exit::Done)
+    }
+}
+
+async fn registered(place: &Place, name: &str) -> anyhow::Result<Vec<u8>> {
+    let missing = || format!("{name} is neither a file nor a registered component\nfix: `twice node list` shows what is registered");
+    let name = Name::parse(name.to_owned()).with_context(missing)?;
+    let ledger = place.ledger(&Arc::default()).await?;
+    let module = ledger.module(&name).await?.with_context(missing)?;
+    ledger.module_bytes(&module.digest).await?.with_context(missing)
+}

@@ -1,0 +1,195 @@
+//! Finds and opens what a command works on: the project, its ledger, an executor.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, anyhow, bail};
+use twice_core::ids::{Name, WorkerId};
+use twice_core::redact::Redactor;
+use twice_core::time::{Clock, Timestamp};
+use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
+use twice_sandbox::{Sandbox, SandboxConfig};
+use twice_workflow::model::Definition;
+use twice_workflow::Project;
+use twice_workflow::files::DiskFiles;
+
+use super::term::Term;
+use crate::engine::boundary::Boundaries;
+use crate::engine::observer::Observer;
+use crate::engine::{Engine, Parts};
+use crate::tool::http::{HttpConfig, HttpDriver};
+use crate::tool::{Drivers, SystemSecrets};
+
+/// Where the user says the project and its ledger are.
+#[derive(Clone)]
+pub(super) struct Place {
+    /// `--project`.
+    pub(super) project: Option<PathBuf>,
+    /// `--database`.
+    pub(super) database: Option<String>,
+    /// Where crashes are injected into the executor.
+    pub(super) boundaries: Boundaries,
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the one place where the host's clock is read")]
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+impl Place {
+    /// The project's folder.
+    ///
+    /// # Errors
+    /// When there is none, with the fix.
+    pub(super) fn root(&self) -> anyhow::Result<PathBuf> {
+        if let Some(dir) = &self.project {
+            if !dir.join("twice.toml").is_file() {
+                bail!("{} holds no twice.toml\nfix: name the project's folder, or make a project there with `twice init`", dir.display());
+            }
+            return Ok(dir.clone());
+        }
+        let here = std::env::current_dir().context("cannot tell the current folder")?;
+        here.ancestors()
+            .find(|dir| dir.join("twice.toml").is_file())
+            .map(Path::to_path_buf)
+            .ok_or_else(|| {
+                anyhow!("no twice.toml here or in any folder above\nfix: go to a project, name one with --project DIR, or make one with `twice init`")
+            })
+    }
+
+    /// The project, checked; warnings go to standard error.
+    ///
+    /// # Errors
+    /// When it has problems, all of them listed.
+    pub(super) fn project(&self, term: &Term) -> anyhow::Result<Project> {
+        match Project::load(&DiskFiles { root: self.root()? }) {
+            Ok(project) => {
+                for warning in &project.warnings {
+                    term.warn(&warning.to_string());
+                }
+                Ok(project)
+            }
+            Err(problems) => {
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                bail!(
+                    "the project has {} problem(s):\n\n{}",
+                    lines.len(),
+                    lines.join("\n\n")
+                );
+            }
+        }
+    }
+
+    /// The ledger of the project.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(super) async fn ledger(&self, redactor: &Arc<RwLock<Redactor>>) -> anyhow::Result<Arc<dyn Ledger>> {
+        let url = match &self.database {
+            Some(url) => url.clone(),
+            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
+        };
+        let options = LedgerOptions { redactor: Arc::clone(redactor), ..LedgerOptions::default() };
+        Ok(Arc::new(SqlLedger::open(&url, options).await?))
+    }
+
+    /// An executor on the project's ledger.
+    ///
+    /// # Errors
+    /// When any of its parts cannot be opened.
+    pub(super) async fn engine(&self, observer: Arc<dyn Observer>) -> anyhow::Result<Engine> {
+        let redactor = Arc::new(RwLock::new(Redactor::default()));
+        let ledger = self.ledger(&redactor).await?;
+        let sandbox = self.sandbox()?;
+        let http = HttpDriver::new(HttpConfig {
+            root: self.root()?,
+            secrets: Arc::new(SystemSecrets { root: self.root()? }),
+            redactor,
+        });
+        Ok(Engine::new(Parts {
+            ledger,
+            sandbox: Arc::new(sandbox),
+            drivers: Arc::new(Drivers::new(http)),
+            clock: Arc::new(SystemClock),
+            observer,
+            boundaries: self.boundaries.clone(),
+            worker: worker_id()?,
+            lease_ms: self.lease_ms()?,
+        }))
+    }
+
+    /// The sandbox, with its cache of compiled code in the project's `.twice` folder.
+    ///
+    /// # Errors
+    /// When the engine cannot be set up.
+    pub(super) fn sandbox(&self) -> anyhow::Result<Sandbox> {
+        let cache_dir = self.root()?.join(".twice").join("compiled");
+        Ok(Sandbox::new(&SandboxConfig { cache_dir: Some(cache_dir), ..SandboxConfig::default() })?)
+    }
+
+    fn lease_ms(&self) -> anyhow::Result<u64> {
+        match std::env::var("TWICE_LEASE_MS") {
+            Err(_) => Ok(10_000),
+            Ok(text) => match text.parse() {
+                Ok(ms @ 300..=3_600_000) => Ok(ms),
+                _ => bail!("TWICE_LEASE_MS is `{text}`\nfix: give the length of a lease in milliseconds, 300 to 3600000"),
+            },
+        }
+    }
+}
+
+/// A definition of a workflow with the components that are registered now.
+///
+/// # Errors
+/// When the workflow or one of its components does not exist, with what does.
+pub(super) async fn define(
+    project: &Project,
+    ledger: &dyn Ledger,
+    workflow: &str,
+) -> anyhow::Result<Definition> {
+    let found = project.workflows.values().find(|found| found.name.as_str() == workflow);
+    let found = found.ok_or_else(|| {
+        let known: Vec<&str> = project.workflows.keys().map(Name::as_str).collect();
+        anyhow!("there is no workflow `{workflow}`\nfix: the project has: {}", known.join(", "))
+    })?;
+    let mut components: BTreeMap<Name, String> = BTreeMap::new();
+    for node in &found.nodes {
+        let module = ledger.module(&node.component).await?.ok_or_else(|| {
+            anyhow!(
+                "node `{}` runs component `{}`, which is not registered\nfix: build and register it with `twice node build nodes/{}`, or register a file with `twice node add {} FILE.wasm`",
+                node.name, node.component, node.component, node.component
+            )
+        })?;
+        components.insert(node.component.clone(), module.digest);
+    }
+    Ok(project.definition(&found.name, &components)?)
+}
+
+/// A worker id that no process ever had.
+///
+/// # Errors
+/// When the system has no randomness.
+pub(super) fn worker_id() -> anyhow::Result<WorkerId> {
+    Ok(WorkerId::parse(format!("w-{}-{}", std::process::id(), random_word()?))?)
+}
+
+/// Twelve random characters of lower-case base32.
+///
+/// # Errors
+/// When the system has no randomness.
+pub(super) fn random_word() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 8];
+    getrandom::fill(&mut bytes).map_err(|e| anyhow!("the system has no randomness: {e}"))?;
+    let mut text = data_encoding::BASE32_NOPAD.encode(&bytes).to_ascii_lowercase();
+    text.truncate(12);
+    Ok(text)
+}

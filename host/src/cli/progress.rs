@@ -1,0 +1,46 @@
+//! What a command that runs something prints while it does.
+
+use twice_core::ids::RunId;
+
+use super::term::Term;
+use crate::engine::observer::{Observer, Progress};
+
+/// Prints a line for each thing that happens; nothing when the command prints JSON.
+pub(super) struct Watch {
+    term: Term,
+    quiet: bool,
+}
+
+impl Watch {
+    /// A watch that prints to `term`.
+    #[must_use]
+    pub(super) fn new(term: &Term, quiet: bool) -> Self {
+        Self { term: term.clone(), quiet }
+    }
+}
+
+impl Observer for Watch {
+    fn observe(&self, _run: &RunId, progress: &Progress<'_>) {
+        if self.quiet {
+            return;
+        }
+        let line = match progress {
+            Progress::Claimed { takeover: true } => {
+                "  took the run over from a worker that vanished".to_owned()
+            }
+            Progress::Claimed { takeover: false } => return,
+            Progress::StepStarted { node, attempt: 1 } => format!("  {node}: started"),
+            Progress::StepStarted { node, attempt } => format!("  {node}: started, attempt {attempt}"),
+            Progress::StepCompleted { node } => format!("  {node}: done"),
+            Progress::StepFailed { message, retry_at, .. } => match retry_at {
+                Some(at) => format!("  {message}; started again at {at}"),
+                None => format!("  {message}"),
+            },
+            Progress::Effect { key, state, event, .. } => {
+                format!("    {:<10} {key} ({event})", self.term.state(state.as_str()))
+            }
+            Progress::Log { node, level, message } => format!("    {node} {level}: {message}"),
+        };
+        self.term.line(&line);
+    }
+}

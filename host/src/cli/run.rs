@@ -1,0 +1,222 @@
+//! `twice run`
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde_json::{Value, json};
+use twice_core::ids::RunId;
+use twice_core::limits::PAYLOAD_BYTES_MAX;
+use twice_core::run::RunState;
+use twice_core::time::Clock;
+use twice_ledger::RunRecord;
+use twice_workflow::model::Definition;
+use twice_workflow::schema::Schema;
+
+use super::exit::Exit;
+use super::open::{self, Place, SystemClock};
+use super::progress::Watch;
+use super::term::Term;
+use crate::engine::{Engine, RunEnd, StartRun, StartedRun};
+
+/// Start a run (or find it started) and run it until it ends or waits.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// The workflow
+    workflow: String,
+    /// Its input: a JSON text, or a file that holds one (`-`: standard input)
+    #[arg(long, value_name = "FILE|JSON")]
+    input: String,
+    /// The run's id; starting the same run again finds it instead (default: drawn)
+    #[arg(long)]
+    run_id: Option<String>,
+    /// Your own key for this run: starting again with it finds the same run
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Start it and do not run it here
+    #[arg(long)]
+    detach: bool,
+    /// How long to stay with a run that waits for an instant before leaving it to a later `runs resume`
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u64,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+        let project = place.project(term)?;
+        let input = read_input(&self.input)?;
+        let engine = place.engine(Arc::new(Watch::new(term, self.json))).await?;
+        let definition = open::define(&project, engine.ledger().as_ref(), &self.workflow).await?;
+        check_input(&definition, &input)?;
+        let id = match &self.run_id {
+            Some(id) => RunId::parse(id.clone())?,
+            None => RunId::parse(format!("run-{}", open::random_word()?))?,
+        };
+        let start = StartRun {
+            id: id.clone(),
+            caller_key: self.key.clone(),
+            input,
+            claim: !self.detach,
+        };
+        let (id, end) = match engine.start(&definition, start).await? {
+            StartedRun::Created(Some(held)) => {
+                if !self.json {
+                    term.line(&format!("run {id} of {} started", self.workflow));
+                }
+                let end = engine.run_held(held).await?;
+                (id.clone(), stay(&engine, term, &id, end, self.wait, self.json).await?)
+            }
+            StartedRun::Created(None) => {
+                if self.json {
+                    term.json(&json!({ "run_id": id.as_str(), "state": "ready" }));
+                } else {
+                    term.line(&format!(
+                        "run {id} of {} started; run it with `twice runs resume {id}`",
+                        self.workflow
+                    ));
+                }
+                return Ok(Exit::Done);
+            }
+            StartedRun::Existing(record) => {
+                if !self.json {
+                    term.line(&format!("run {} was started before; it is {}", record.id, record.state));
+                }
+                let end = if self.detach { engine.standing(&record.id).await? } else {
+                    resume(&engine, term, &record, self.wait, self.json).await?
+                };
+                (record.id, end)
+            }
+        };
+        report(term, &id, &end, self.json);
+        engine.ledger().close().await;
+        Ok(Exit::of_run(&end))
+    }
+}
+
+/// Takes an existing run on, if it can go on: waits for a dead lease to run out, and for what it waits for.
+pub(super) async fn resume(
+    engine: &Engine,
+    term: &Term,
+    record: &RunRecord,
+    wait_s: u64,
+    quiet: bool,
+) -> anyhow::Result<RunEnd> {
+    match record.state {
+        RunState::Completed | RunState::Failed | RunState::Halted | RunState::Quarantined => {
+            return Ok(engine.standing(&record.id).await?);
+        }
+        RunState::Ready | RunState::Running | RunState::Waiting => {}
+    }
+    let end = engine.resume(&record.id, true).await?;
+    stay(engine, term, &record.id, end, wait_s, quiet).await
+}
+
+/// Stays with a run that waits for an instant or a lease, for so long.
+async fn stay(
+    engine: &Engine,
+    term: &Term,
+    id: &RunId,
+    mut end: RunEnd,
+    wait_s: u64,
+    quiet: bool,
+) -> anyhow::Result<RunEnd> {
+    let clock = SystemClock;
+    let give_up = clock.now().plus_ms(wait_s.saturating_mul(1_000));
+    let mut told = String::new();
+    loop {
+        let (until, why) = match &end {
+            RunEnd::Waiting { until, why } => (*until, why.clone()),
+            RunEnd::Elsewhere => {
+                let why = "another worker holds the run; if that worker is gone, its lease runs out soon";
+                (clock.now().plus_ms(250), why.to_owned())
+            }
+            RunEnd::Completed(_)
+            | RunEnd::Failed { .. }
+            | RunEnd::Halted { .. }
+            | RunEnd::Quarantined => return Ok(end),
+        };
+        if until > give_up {
+            return Ok(end);
+        }
+        if told != why && !quiet {
+            term.line(&format!("waiting: {why}"));
+            told = why;
+        }
+        let pause = until.ms_since(clock.now()).max(10);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        end = engine.resume(id, false).await?;
+    }
+}
+
+/// Says how a run ended.
+pub(super) fn report(term: &Term, id: &RunId, end: &RunEnd, as_json: bool) {
+    if as_json {
+        let (state, output, why, due) = match end {
+            RunEnd::Completed(output) => ("completed", Some(output.clone()), None, None),
+            RunEnd::Failed { why } => ("failed", None, Some(why.clone()), None),
+            RunEnd::Waiting { until, why } => {
+                ("waiting", None, Some(why.clone()), Some(until.to_string()))
+            }
+            RunEnd::Halted { why } => ("halted", None, Some(why.clone()), None),
+            RunEnd::Quarantined => ("quarantined", None, None, None),
+            RunEnd::Elsewhere => ("running", None, None, None),
+        };
+        term.json(&json!({
+            "run_id": id.as_str(), "state": state, "output": output, "reason": why, "due_at": due,
+        }));
+        return;
+    }
+    match end {
+        RunEnd::Completed(output) => term.line(&format!("run {id} completed: {output}")),
+        RunEnd::Failed { why } => term.line(&format!("run {id} failed: {why}")),
+        RunEnd::Waiting { until, why } => term.line(&format!(
+            "run {id} waits until {until}: {why}\ngo on then with `twice runs resume {id}`"
+        )),
+        RunEnd::Halted { why } => term.line(&format!("run {id} needs a person: {why}")),
+        RunEnd::Quarantined => term.line(&format!(
+            "run {id} is in quarantine: it killed its worker {} times in a row\nfind out why, then `twice runs release {id} --reason TEXT`",
+            twice_core::limits::CRASHES_MAX
+        )),
+        RunEnd::Elsewhere => term.line(&format!(
+            "run {id} is held by another worker; if that worker is gone, its lease runs out soon\ngo on then with `twice runs resume {id}`"
+        )),
+    }
+}
+
+fn read_input(given: &str) -> anyhow::Result<Value> {
+    let (what, text) = if given == "-" {
+        let text = std::io::read_to_string(std::io::stdin().lock());
+        ("standard input".to_owned(), text.context("cannot read the input from standard input")?)
+    } else if given.trim_start().starts_with(['{', '[', '"']) {
+        ("--input".to_owned(), given.to_owned())
+    } else {
+        let text = std::fs::read_to_string(Path::new(given)).with_context(|| {
+            format!("cannot read the input file {given}\nfix: give a file that exists, or the JSON itself, as in --input '{{\"order_id\": \"order-42\"}}'")
+        })?;
+        (given.to_owned(), text)
+    };
+    twice_core::json::parse(&text, PAYLOAD_BYTES_MAX)
+        .with_context(|| format!("the input in {what} is not strict JSON"))
+}
+
+fn check_input(definition: &Definition, input: &Value) -> anyhow::Result<()> {
+    let Some(schema) = &definition.workflow.input_schema else { return Ok(()) };
+    let schema = Schema::compile(schema)?;
+    if let Err(problems) = schema.check(input) {
+        let lines: Vec<String> = problems
+            .iter()
+            .map(|p| format!("  - input{}: {}", p.pointer, p.message))
+            .collect();
+        bail!(
+            "the input does not fit workflow `{}`; nothing was started\n{}\nfix: correct the input, or the schema that `input` of the workflow names",
+            definition.workflow.name,
+            lines.join("\n")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Writes a new node for the slots that the project's workflows grant it, ready to build, together with the SDK it needs.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use twice_core::ids::Name;
+use twice_workflow::Project;
+use twice_workflow::model::{Node, Slot, Uses, Workflow};
+
+use super::init::write_new;
+
+/// The SDK as it is put into a project: it needs nothing but crates that cargo finds.
+const SDK: [(&str, &str); 7] = [
+    ("wit/node.wit", include_str!("../../../guest-sdk/wit/node.wit")),
+    ("rust/Cargo.toml", include_str!("../../../guest-sdk/rust/Cargo.toml")),
+    ("rust/src/lib.rs", include_str!("../../../guest-sdk/rust/src/lib.rs")),
+    ("rust/src/context.rs", include_str!("../../../guest-sdk/rust/src/context.rs")),
+    ("rust/src/effects.rs", include_str!("../../../guest-sdk/rust/src/effects.rs")),
+    ("rust/src/error.rs", include_str!("../../../guest-sdk/rust/src/error.rs")),
+    ("rust/src/log.rs", include_str!("../../../guest-sdk/rust/src/log.rs")),
+];
+
+/// Writes `nodes/<name>`.
+///
+/// # Errors
+/// When it is there already or cannot be written.
+pub(super) fn rust_node(root: &Path, project: &Project, name: &Name) -> anyhow::Result<PathBuf> {
+    let dir = root.join("nodes").join(name.as_str());
+    if dir.exists() {
+        anyhow::bail!("{} exists already\nfix: choose another name, or remove it first", dir.display());
+    }
+    for (path, text) in SDK {
+        let path = root.join("sdk").join(path);
+        if !path.exists() {
+            write_new(&path, text)?;
+        }
+    }
+    let workspace = root.join("nodes/Cargo.toml");
+    if !workspace.exists() {
+        write_new(&workspace, include_str!("template/nodes.toml"))?;
+    }
+    write_new(&dir.join("Cargo.toml"), &manifest(name))?;
+    write_new(&dir.join("src/lib.rs"), &source(project, name))?;
+    Ok(dir)
+}
+
+fn manifest(name: &Name) -> String {
+    format!(
+        "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\npublish = false\n\n[lib]\ncrate-type = [\"cdylib\"]\n\n[dependencies]\nserde = {{ version = \"1\", features = [\"derive\"] }}\nserde_json = \"1\"\ntwice-node = {{ path = \"../../sdk/rust\" }}\n"
+    )
+}
+
+fn source(project: &Project, name: &Name) -> String {
+    let places: Vec<(&Workflow, &Node)> = project
+        .workflows
+        .values()
+        .flat_map(|workflow| workflow.nodes.iter().map(move |node| (workflow, node)))
+        .filter(|(_, node)| node.component == *name)
+        .collect();
+    let mut text = format!("//! The node `{name}`.\n\n");
+    text.push_str("use serde_json::{Value, json};\nuse twice_node::{NodeError, State, effects};\n\n");
+    text.push_str("twice_node::node!(run);\n\n");
+    text.push_str("/// Runs from the beginning each time the step is started; what was requested before is answered from the ledger.\n");
+    text.push_str("fn run(state: State<Value>) -> Result<Value, NodeError> {\n    let input = &state.input;\n");
+    let Some((workflow, node)) = places.first() else {
+        text.push_str("    // No workflow names this component yet. Grant it effects with [[node.effect]] and request them here:\n");
+        text.push_str("    // let receipt = effects::request::<Value>(\"SLOT\", &json!({}))?;\n");
+        text.push_str("    let _ = effects::request::<Value>;\n");
+        text.push_str("    Ok(json!({ \"seen\": input }))\n}\n");
+        return text;
+    };
+    let mut answers = Vec::new();
+    for slot in &node.slots {
+        let variable = slot.name.as_str().replace('-', "_");
+        let _ = write!(text, "{}", request(project, workflow, slot, &variable));
+        answers.push(format!("\"{}\": {variable}", slot.name));
+    }
+    if answers.is_empty() {
+        text.push_str("    let _ = effects::request::<Value>;\n");
+    }
+    let _ = writeln!(text, "    Ok(json!({{ {} }}))\n}}", answers.join(", "));
+    text
+}
+
+/// The request of one slot. Args that the workflow's input has under the same name are taken from there.
+fn request(project: &Project, workflow: &Workflow, slot: &Slot, variable: &str) -> String {
+    let schema = project
+        .tools
+        .get(&slot.tool)
+        .and_then(|tool| tool.operations.get(&slot.operation))
+        .map(|operation| operation.args_schema.clone())
+        .unwrap_or(Value::Null);
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let args: Vec<String> = required
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|name| {
+            let known = workflow
+                .input_schema
+                .as_ref()
+                .is_some_and(|input| input["properties"].get(name).is_some());
+            if known {
+                format!("        \"{name}\": input[\"{name}\"],\n")
+            } else {
+                format!("        \"{name}\": Value::Null, // `{}.{}` wants it; fill it in\n", slot.tool, slot.operation)
+            }
+        })
+        .collect();
+    let (call, first) = match slot.uses {
+        Uses::Once | Uses::Repeat(_) => ("request", format!("\"{}\"", slot.name)),
+        Uses::ForEach(_) => ("request_item", format!("\"{}\", 0", slot.name)),
+    };
+    format!(
+        "    let args = json!({{\n{}    }});\n    let {variable} = effects::{call}::<Value>({first}, &args)?.body;\n",
+        args.concat()
+    )
+}

@@ -1,0 +1,20 @@
+//! `twice provider-sim`
+
+use clap::Args;
+
+use super::exit::Exit;
+use super::term::Term;
+
+/// Start the simulated provider that the examples talk to.
+#[derive(Debug, Args)]
+pub(super) struct ProviderSim {
+    #[command(flatten)]
+    options: twice_provider_sim::cli::Options,
+}
+
+impl ProviderSim {
+    pub(super) async fn run(&self, _term: &Term) -> anyhow::Result<Exit> {
+        twice_provider_sim::cli::serve(self.options.clone()).await?;
+        Ok(Exit::Done)
+    }
+}

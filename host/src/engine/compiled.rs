@@ -1,0 +1,137 @@
+//! A pinned definition with its schemas, policies and components made ready to run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use twice_core::ids::Name;
+use twice_sandbox::{CallLimits, Component};
+use twice_workflow::model::{Definition, Node, Operation, Slot, Tool};
+use twice_workflow::policy::Policy;
+use twice_workflow::schema::Schema;
+
+/// A definition that is ready to run.
+pub struct Compiled {
+    /// Its digest.
+    pub digest: String,
+    /// The definition itself.
+    pub definition: Definition,
+    /// Its nodes, in their order.
+    pub nodes: Vec<CompiledNode>,
+}
+
+/// A node that is ready to run.
+pub struct CompiledNode {
+    /// The node as declared.
+    pub node: Node,
+    /// Its pinned component.
+    pub component: Component,
+    /// Its slots by name.
+    pub slots: BTreeMap<Name, Arc<CompiledSlot>>,
+}
+
+/// A slot that is ready to be asked.
+pub struct CompiledSlot {
+    /// The slot as declared.
+    pub slot: Slot,
+    /// Its pinned tool.
+    pub tool: Arc<Tool>,
+    /// Its pinned operation.
+    pub operation: Operation,
+    args_schema: Schema,
+    policy: Option<Policy>,
+}
+
+impl CompiledNode {
+    /// The limits of one call.
+    #[must_use]
+    pub fn limits(&self) -> CallLimits {
+        let limits = &self.node.limits;
+        CallLimits {
+            memory_bytes: usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX),
+            time: Duration::from_millis(limits.time_ms),
+            effects: limits.effects,
+            payload_bytes: twice_core::limits::PAYLOAD_BYTES_MAX,
+            log_bytes: usize::try_from(limits.log_bytes).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// Whether policy permits a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permission {
+    /// Yes, by this policy.
+    Permitted(String),
+    /// No.
+    Refused {
+        /// The policy.
+        policy: String,
+        /// Why, for people.
+        message: String,
+    },
+}
+
+impl CompiledSlot {
+    /// Makes a slot ready.
+    ///
+    /// # Errors
+    /// In words, when its tool or operation is missing or a schema or policy does not compile; `twice check` refuses such
+    /// a project, so a pinned definition with one is damaged.
+    pub fn new(definition: &Definition, slot: &Slot) -> Result<Self, String> {
+        let tool = definition
+            .tools
+            .get(&slot.tool)
+            .ok_or_else(|| format!("lacks the tool `{}` of slot `{}`", slot.tool, slot.name))?;
+        let operation = tool
+            .operations
+            .get(&slot.operation)
+            .ok_or_else(|| format!("lacks the operation `{}.{}`", slot.tool, slot.operation))?;
+        let args_schema = Schema::compile(&operation.args_schema).map_err(|problem| {
+            format!("has an args schema for `{}.{}` that does not compile: {problem}", slot.tool, slot.operation)
+        })?;
+        let policy = slot
+            .allow
+            .as_deref()
+            .map(Policy::compile)
+            .transpose()
+            .map_err(|problem| format!("has an `allow` that does not compile: {problem}"))?;
+        Ok(Self {
+            slot: slot.clone(),
+            tool: Arc::new(tool.clone()),
+            operation: operation.clone(),
+            args_schema,
+            policy,
+        })
+    }
+
+    /// What is wrong with args by the operation's schema, in words.
+    #[must_use]
+    pub fn args_problem(&self, args: &Value) -> Option<String> {
+        let problems = self.args_schema.check(args).err()?;
+        let lines: Vec<String> =
+            problems.iter().map(|p| format!("args{}: {}", p.pointer, p.message)).collect();
+        Some(lines.join("; "))
+    }
+
+    /// Whether the slot's policy permits these args in this state.
+    #[must_use]
+    pub fn permission(&self, args: &Value, state: &Value) -> Permission {
+        let Some(policy) = &self.policy else {
+            return Permission::Permitted("granted by the workflow".to_owned());
+        };
+        let text = self.slot.allow.clone().unwrap_or_default();
+        match policy.permits(args, state) {
+            Ok(true) => Permission::Permitted(text),
+            Ok(false) => Permission::Refused {
+                message: format!("slot `{}` does not allow these args: `{text}` is false", self.slot.name),
+                policy: text,
+            },
+            // R7.9: an evaluation error is a denial, never a permission.
+            Err(problem) => Permission::Refused {
+                message: format!("`{text}` could not be evaluated for these args: {problem}"),
+                policy: text,
+            },
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Does what [`reconcile::next`] says about a set of effects until every one is answered or has to wait. A first request,
+//! a retry, a resume and a reconciliation are this one loop.
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde_json::{Value, json};
+use twice_core::contract::ToolClass;
+use twice_core::effect::{Effect, State};
+use twice_core::event::{
+    AttemptStart, Authorization, EffectEvent, Failure, ProbeResult, UnknownReason,
+};
+use twice_core::ids::EffectId;
+use twice_core::outcome::{self, Exchange, RuleId, Verdict};
+use twice_core::reconcile::{self, Next};
+use twice_core::time::Timestamp;
+
+use super::boundary::Boundary;
+use super::compiled::{CompiledSlot, Permission};
+use super::error::EngineError;
+use super::gateway::policy_state;
+use super::session::Session;
+use super::step::StepContext;
+use crate::tool::{AnyRequest, Call, Prepared};
+
+/// Most requests that one step has under way at a time; more wait for their turn.
+const CONCURRENT_MAX: usize = 64;
+
+/// The rule under which a request that the node's time limit cut off becomes UNKNOWN.
+pub const RULE_ABANDONED: &str = "node.time_limit";
+
+/// Why a step cannot go on now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// Until an instant.
+    Wait {
+        /// When to go on.
+        until: Timestamp,
+        /// For people.
+        why: String,
+    },
+    /// Until a person decides.
+    Person {
+        /// Why, and what to do.
+        why: String,
+    },
+}
+
+/// What the network is asked in one round.
+enum Move {
+    Send { id: EffectId, prepared: Prepared<AnyRequest> },
+    Lookup { id: EffectId },
+}
+
+/// What the network answered.
+enum Reply {
+    Sent { id: EffectId, exchange: Exchange },
+    LookedUp { id: EffectId, request: Value, result: ProbeResult },
+}
+
+/// Drives effects until all are answered; returns why not, if some cannot be now.
+///
+/// # Errors
+/// [`EngineError`] when the ledger fails; nothing was sent after the failure.
+pub async fn drive(
+    session: &mut Session,
+    context: &StepContext,
+    ids: &[EffectId],
+) -> Result<Option<Stop>, EngineError> {
+    loop {
+        let mut moves = Vec::new();
+        let mut stop = None;
+        for id in ids {
+            if moves.len() == CONCURRENT_MAX {
+                break;
+            }
+            match plan(session, context, id)? {
+                Planned::Answered => {}
+                Planned::Move(planned) => moves.push(*planned),
+                Planned::Stop(found) => stop = Some(sooner(stop, found)),
+            }
+        }
+        if moves.is_empty() {
+            return Ok(stop);
+        }
+        if moves.iter().any(|planned| matches!(planned, Move::Send { .. })) {
+            // I3: every REQUESTED entry of this round is durable before the first byte leaves.
+            session.flush().await?;
+            session.boundaries.pass(Boundary::AfterRequestedCommit);
+        }
+        perform(session, context, moves).await?;
+    }
+}
+
+enum Planned {
+    Answered,
+    Move(Box<Move>),
+    Stop(Stop),
+}
+
+/// Records what needs no network, until the next thing about an effect does.
+fn plan(
+    session: &mut Session,
+    context: &StepContext,
+    id: &EffectId,
+) -> Result<Planned, EngineError> {
+    loop {
+        let Some(effect) = session.effect(id).cloned() else { return Ok(Planned::Answered) };
+        let Some(slot) = context.slot_of(&effect) else {
+            return Ok(Planned::Stop(Stop::Person {
+                why: format!("effect {id} belongs to no slot of the pinned definition"),
+            }));
+        };
+        match reconcile::next(&effect, session.fence, session.now()) {
+            Next::Answered => return Ok(Planned::Answered),
+            Next::Wait { until, why } => return Ok(Planned::Stop(Stop::Wait { until, why })),
+            Next::Person { why } => return Ok(Planned::Stop(Stop::Person { why })),
+            Next::Authorize => {
+                let event = authorize(session, &effect, slot);
+                session.record(id, event)?;
+            }
+            Next::MarkUnknown(reason) => {
+                session.boundaries.pass(Boundary::BeforeUnknown);
+                session.record(id, EffectEvent::Unknown(reason))?;
+            }
+            Next::GiveUp(failure) => session.record(id, EffectEvent::Failed(failure))?,
+            Next::Lookup => {
+                return Ok(Planned::Move(Box::new(Move::Lookup { id: id.clone() })));
+            }
+            Next::Send { attempt } => {
+                if let Some(planned) = start_attempt(session, context, &effect, slot, attempt)? {
+                    return Ok(planned);
+                }
+            }
+        }
+    }
+}
+
+fn authorize(session: &Session, effect: &Effect, slot: &CompiledSlot) -> EffectEvent {
+    match slot.permission(&effect.proposal.args, &policy_state(session)) {
+        Permission::Permitted(policy) => EffectEvent::Authorized(Authorization {
+            policy,
+            request_hash: effect.proposal.request_hash.clone(),
+        }),
+        Permission::Refused { policy, message } => EffectEvent::Failed(Failure {
+            code: "denied".to_owned(),
+            message,
+            denied: true,
+            source: None,
+            rule: None,
+            verdict: None,
+            detail: json!({ "policy": policy }),
+        }),
+    }
+}
+
+/// Builds the request and records its start; a request that cannot be built fails the effect instead, unless an earlier
+/// one may have happened.
+fn start_attempt(
+    session: &mut Session,
+    context: &StepContext,
+    effect: &Effect,
+    slot: &CompiledSlot,
+    attempt: u32,
+) -> Result<Option<Planned>, EngineError> {
+    let prepared = match context.drivers().prepare(&call(effect, slot)) {
+        Ok(prepared) => prepared,
+        Err(problem) if effect.state == State::Unknown => {
+            return Ok(Some(Planned::Stop(Stop::Person {
+                why: format!("effect {} is UNKNOWN and its request cannot be built again: {problem}", effect.id),
+            })));
+        }
+        Err(problem) => {
+            session.record(
+                &effect.id,
+                EffectEvent::Failed(Failure {
+                    code: "not_built".to_owned(),
+                    message: problem.to_string(),
+                    denied: false,
+                    source: None,
+                    rule: None,
+                    verdict: None,
+                    detail: Value::Null,
+                }),
+            )?;
+            return Ok(None);
+        }
+    };
+    let first = effect.attempts.first();
+    if first.is_some_and(|first| first.body_hash != prepared.body_hash) {
+        return Ok(Some(Planned::Stop(Stop::Person {
+            why: format!(
+                "effect {} would be sent again with other bytes than at first; nothing was sent. A setting that its request is built from has changed; restore it, or decide with `twice effects resolve {}`",
+                effect.id, effect.id
+            ),
+        })));
+    }
+    session.record(
+        &effect.id,
+        EffectEvent::Requested(AttemptStart {
+            attempt,
+            request: prepared.stored.clone(),
+            body_hash: prepared.body_hash.clone(),
+        }),
+    )?;
+    Ok(Some(Planned::Move(Box::new(Move::Send { id: effect.id.clone(), prepared }))))
+}
+
+fn call<'a>(effect: &'a Effect, slot: &'a CompiledSlot) -> Call<'a> {
+    Call {
+        tool: &slot.tool,
+        operation: &slot.operation,
+        args: &effect.proposal.args,
+        key: &effect.proposal.provider_key,
+        effect: &effect.id,
+        run: &effect.run,
+    }
+}
+
+async fn perform(
+    session: &mut Session,
+    context: &StepContext,
+    moves: Vec<Move>,
+) -> Result<(), EngineError> {
+    let send_before = session.lease.good_until();
+    let mut replies = FuturesUnordered::new();
+    for planned in moves {
+        let (Move::Send { id, .. } | Move::Lookup { id }) = &planned;
+        let Some(effect) = session.effect(id).cloned() else { continue };
+        let context = context.clone();
+        if matches!(planned, Move::Lookup { .. }) {
+            session.boundaries.pass(Boundary::BeforeLookup);
+        }
+        replies.push(async move {
+            match planned {
+                Move::Send { id, prepared } => {
+                    let exchange = context.drivers().send(prepared.request, send_before).await;
+                    Reply::Sent { id, exchange }
+                }
+                Move::Lookup { id } => {
+                    let (request, result) = match context.slot_of(&effect) {
+                        Some(slot) => context.drivers().lookup(&call(&effect, slot)).await,
+                        None => (
+                            Value::Null,
+                            ProbeResult::Error { message: "no such slot any more".to_owned() },
+                        ),
+                    };
+                    Reply::LookedUp { id, request, result }
+                }
+            }
+        });
+    }
+    while let Some(reply) = replies.next().await {
+        take_in(session, context, reply).await?;
+    }
+    Ok(())
+}
+
+async fn take_in(
+    session: &mut Session,
+    context: &StepContext,
+    reply: Reply,
+) -> Result<(), EngineError> {
+    match reply {
+        Reply::Sent { id, exchange } => {
+            session.boundaries.pass(Boundary::AfterReply);
+            let Some(effect) = session.effect(&id).cloned() else { return Ok(()) };
+            let Some(slot) = context.slot_of(&effect) else { return Ok(()) };
+            let clean = effect.indeterminate_attempts().count() <= 1;
+            let declared = &slot.operation.declarations;
+            let outcome =
+                outcome::classify(&exchange, declared, &effect.proposal.args, clean);
+            let event = outcome::settle(&effect, outcome, session.now());
+            session.record(&id, event)?;
+            // Nothing else could tell later what this answer told: it is made durable at once.
+            if effect.contract().class() == ToolClass::Neither {
+                session.flush().await?;
+            }
+        }
+        Reply::LookedUp { id, request, result } => {
+            session.boundaries.pass(Boundary::AfterLookup);
+            let Some(effect) = session.effect(&id).cloned() else { return Ok(()) };
+            let Some(slot) = context.slot_of(&effect) else { return Ok(()) };
+            let expose = &slot.operation.declarations.expose;
+            for event in outcome::settle_probe(&effect, result, request, expose, session.now()) {
+                session.record(&id, event)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Records that requests which were under way when the node's time was up are not known to have happened or not.
+///
+/// # Errors
+/// [`EngineError::History`].
+pub fn abandon(session: &mut Session) -> Result<(), EngineError> {
+    let open: Vec<EffectId> = session
+        .effects()
+        .filter(|effect| effect.state == State::Requested)
+        .filter(|effect| effect.attempts.last().is_some_and(|a| a.fence == session.fence))
+        .map(|effect| effect.id.clone())
+        .collect();
+    for id in open {
+        session.record(
+            &id,
+            EffectEvent::Unknown(UnknownReason {
+                verdict: Verdict::Indeterminate,
+                rule: RuleId::new(RULE_ABANDONED),
+                message: "the node's time was up while the request was under way".to_owned(),
+                external_id: None,
+                answered: false,
+                quarantined: false,
+                not_before: None,
+                detail: Value::Null,
+            }),
+        )?;
+    }
+    Ok(())
+}
+
+/// Whichever stop lets the run go on first; a person is waited for only when nothing else is.
+fn sooner(known: Option<Stop>, found: Stop) -> Stop {
+    match (known, found) {
+        (None, found) => found,
+        (Some(Stop::Wait { until: a, why }), Stop::Wait { until: b, .. }) if a <= b => {
+            Stop::Wait { until: a, why }
+        }
+        (Some(known @ Stop::Wait { .. }), Stop::Person { .. }) => known,
+        (Some(known @ Stop::Person { .. }), Stop::Person { .. }) => known,
+        (Some(_), found) => found,
+    }
+}

@@ -1,0 +1,364 @@
+//! What stands behind a component's imports while a step runs: turns requests into effects, answers from the ledger what
+//! is answered there, and drives the rest.
+
+use async_trait::async_trait;
+use serde_json::Value;
+use twice_core::effect::{Effect, Hold, State};
+use twice_core::event::{
+    Conflict, ConflictDecision, ConflictRule, EffectEvent, Proposal, RunEvent,
+};
+use twice_core::ids::{EffectId, Name};
+use twice_core::json;
+use twice_core::time::Timestamp;
+use twice_sandbox::{EffectAnswer, EffectRequest, Host, LogLevel, Position, Suspend};
+
+use super::compiled::CompiledSlot;
+use super::drive::{self, Stop};
+use super::durable::{DurableClock, DurableRandom};
+use super::error::EngineError;
+use super::observer::Progress;
+use super::resolve::{self, Counters, Receipts, Refusal};
+use super::session::Session;
+use super::step::StepContext;
+use super::boundary::Boundary;
+
+/// How long a run waits before it looks again at an effect that another run owns. Milliseconds.
+const SHARED_POLL_MS: u64 = 1_000;
+
+/// The host side of one call of a node.
+pub struct Gateway {
+    /// The run's session; handed back when the call ends.
+    pub session: Session,
+    /// Why the call was suspended, when it was.
+    pub stop: Option<Result<Stop, EngineError>>,
+    /// The effects that were asked for in this call.
+    pub asked: Vec<EffectId>,
+    context: StepContext,
+    position: Position,
+    receipts: Receipts,
+    counters: Counters,
+    clock: DurableClock,
+    random: DurableRandom,
+}
+
+/// Where a request leads.
+enum Routed {
+    /// To an effect of this run.
+    Own(EffectId),
+    /// To the recorded effect of another run.
+    Foreign(Box<Effect>),
+    /// To an answer without an effect.
+    Answer(EffectAnswer),
+}
+
+impl Gateway {
+    /// The gateway of one call.
+    #[must_use]
+    pub fn new(
+        session: Session,
+        context: StepContext,
+        receipts: Receipts,
+        since: Timestamp,
+        attempt: u32,
+    ) -> Self {
+        let node = &context.node().node.name;
+        let position = Position {
+            run: session.id().to_string(),
+            node: node.to_string(),
+            visit: 1,
+            attempt,
+        };
+        Self {
+            random: DurableRandom::new(session.id(), node, 1),
+            clock: DurableClock::new(since),
+            stop: None,
+            asked: Vec::new(),
+            counters: Counters::default(),
+            session,
+            context,
+            position,
+            receipts,
+        }
+    }
+
+    async fn answer_all(
+        &mut self,
+        requests: Vec<EffectRequest>,
+    ) -> Result<Result<Vec<EffectAnswer>, Stop>, EngineError> {
+        self.session.boundaries.pass(Boundary::BeforeIntent);
+        let mut routes = Vec::with_capacity(requests.len());
+        for request in &requests {
+            match self.route(request).await? {
+                Ok(route) => routes.push(route),
+                Err(stop) => return Ok(Err(stop)),
+            }
+        }
+        let own: Vec<EffectId> = routes
+            .iter()
+            .filter_map(|route| match route {
+                Routed::Own(id) => Some(id.clone()),
+                Routed::Foreign(_) | Routed::Answer(_) => None,
+            })
+            .collect();
+        if let Some(stop) = drive::drive(&mut self.session, &self.context, &own).await? {
+            return Ok(Err(stop));
+        }
+        let mut answers = Vec::with_capacity(routes.len());
+        for (route, request) in routes.into_iter().zip(&requests) {
+            answers.push(match route {
+                Routed::Answer(answer) => answer,
+                Routed::Foreign(effect) => self.answer_of(&effect, None),
+                Routed::Own(id) => match self.session.effect(&id).cloned() {
+                    Some(effect) => self.answer_of(&effect, Some(request)),
+                    None => refused_answer(&Refusal {
+                        policy: "ledger",
+                        message: format!("effect {id} vanished from its step"),
+                    }),
+                },
+            });
+        }
+        Ok(Ok(answers))
+    }
+
+    /// Finds the effect that a request means, recording a proposal when it is new.
+    async fn route(&mut self, request: &EffectRequest) -> Result<Result<Routed, Stop>, EngineError> {
+        let context = self.context.clone();
+        let node = context.node();
+        let slot = Name::parse(request.slot.clone()).ok();
+        let Some(slot) = slot.and_then(|name| node.slots.get(&name)) else {
+            let granted: Vec<&str> = node.slots.keys().map(Name::as_str).collect();
+            let refusal = Refusal {
+                policy: "grant",
+                message: format!(
+                    "node `{}` may not request `{}`: the workflow grants it {}; add a [[node.effect]] with slot = \"{}\" to grant it",
+                    node.node.name,
+                    request.slot,
+                    if granted.is_empty() { "nothing".to_owned() } else { granted.join(", ") },
+                    request.slot
+                ),
+            };
+            return Ok(Ok(self.refuse(request, refusal)));
+        };
+        let proposed = resolve::propose(
+            &self.session,
+            node,
+            slot,
+            request,
+            &self.receipts,
+            &mut self.counters,
+        );
+        let mut proposal = match proposed {
+            Ok(proposal) => proposal,
+            Err(refusal) => return Ok(Ok(self.refuse(request, refusal))),
+        };
+        loop {
+            let id = resolve::effect_id(&proposal);
+            let known = self.session.effect(&id).cloned();
+            let known = match known {
+                None if slot.slot.shared => match self.session.shared_effect(&id).await? {
+                    Some(effect) if effect.run != *self.session.id() => {
+                        return Ok(self.foreign(effect, &proposal));
+                    }
+                    other => other,
+                },
+                known => known,
+            };
+            match known {
+                None => {
+                    self.session.record(&id, EffectEvent::Proposed(proposal))?;
+                    return Ok(Ok(self.own(id)));
+                }
+                Some(effect) if resolve::is_renewed(&effect) => {
+                    proposal = resolve::next_generation(&proposal, node, slot);
+                }
+                Some(effect) => return Ok(Ok(self.again(&effect, proposal, slot)?)),
+            }
+        }
+    }
+
+    fn own(&mut self, id: EffectId) -> Routed {
+        self.asked.push(id.clone());
+        Routed::Own(id)
+    }
+
+    /// A request under an identity that is on record already.
+    fn again(
+        &mut self,
+        effect: &Effect,
+        proposal: Proposal,
+        slot: &CompiledSlot,
+    ) -> Result<Routed, EngineError> {
+        let id = effect.id.clone();
+        let decided = effect.decisions.iter().any(|d| d.requested_hash == proposal.request_hash);
+        let same = effect.proposal.request_hash == proposal.request_hash;
+        if same || decided {
+            return Ok(self.own(id));
+        }
+        match effect.state {
+            State::Proposed | State::Authorized if effect.indeterminate_attempts().next().is_none() => {
+                self.session.record(&id, EffectEvent::Proposed(proposal))?;
+            }
+            State::Proposed
+            | State::Authorized
+            | State::Requested
+            | State::Confirmed
+            | State::Failed
+            | State::Unknown => {
+                let undecided = matches!(
+                    &effect.hold,
+                    Some(Hold::Conflict(conflict)) if conflict.requested_hash == proposal.request_hash
+                );
+                if !undecided {
+                    self.conflict(effect, &proposal, slot)?;
+                }
+            }
+        }
+        Ok(self.own(id))
+    }
+
+    /// I6: nothing is sent; both requests are kept for the person (or the slot's rule) that decides.
+    fn conflict(
+        &mut self,
+        effect: &Effect,
+        proposal: &Proposal,
+        slot: &CompiledSlot,
+    ) -> Result<(), EngineError> {
+        let conflict = Conflict {
+            recorded_hash: effect.proposal.request_hash.clone(),
+            requested_hash: proposal.request_hash.clone(),
+            args: proposal.args.clone(),
+        };
+        self.session.record(&effect.id, EffectEvent::Conflicted(conflict))?;
+        if let Some(decision) = slot.slot.on_conflict.rule() {
+            let decision = ConflictDecision {
+                decision,
+                who: "slot".to_owned(),
+                why: "the slot declares on_conflict".to_owned(),
+                requested_hash: proposal.request_hash.clone(),
+            };
+            self.session.record(&effect.id, EffectEvent::ConflictDecided(decision))?;
+        }
+        Ok(())
+    }
+
+    /// A shared effect that another run owns: its receipt is adopted, its settling waited for.
+    fn foreign(&mut self, effect: Effect, proposal: &Proposal) -> Result<Routed, Stop> {
+        if effect.proposal.request_hash != proposal.request_hash {
+            return Err(Stop::Person {
+                why: format!(
+                    "effect {} is shared with run {}, which requested it with other args ({} there, {} here); nothing was sent. Change the input or the workflow, or let the receipt of that run stand",
+                    effect.id, effect.run, effect.proposal.args, proposal.args
+                ),
+            });
+        }
+        if !effect.state.is_final() || effect.hold.is_some() {
+            return Err(Stop::Wait {
+                until: self.session.now().plus_ms(SHARED_POLL_MS),
+                why: format!("effect {} is being performed by run {}", effect.id, effect.run),
+            });
+        }
+        self.session.record_run(RunEvent::Adopted { effect: effect.id.clone() });
+        Ok(Routed::Foreign(Box::new(effect)))
+    }
+
+    fn refuse(&mut self, request: &EffectRequest, refusal: Refusal) -> Routed {
+        self.session.record_run(RunEvent::RequestRefused {
+            node: self.context.node().node.name.clone(),
+            visit: 1,
+            slot: excerpt(&request.slot),
+            policy: refusal.policy.to_owned(),
+            message: excerpt(&refusal.message),
+        });
+        Routed::Answer(refused_answer(&refusal))
+    }
+
+    fn answer_of(&mut self, effect: &Effect, request: Option<&EffectRequest>) -> EffectAnswer {
+        if let Some(at) = effect.answered_at {
+            self.clock.advance(at);
+        }
+        if request.is_some()
+            && let Some(decision) = effect.decisions.last()
+            && decision.decision == ConflictRule::Fail
+        {
+            return EffectAnswer::Failed {
+                code: "conflict".to_owned(),
+                message: format!("decided by {}: {}", decision.who, decision.why),
+            };
+        }
+        match (&effect.receipt, &effect.failure) {
+            (Some(receipt), _) => EffectAnswer::Receipt {
+                effect_id: effect.id.to_string(),
+                body: json::canonical(&receipt.exposed),
+            },
+            (None, Some(failure)) if failure.denied => EffectAnswer::Denied {
+                policy: failure.detail["policy"].as_str().unwrap_or(&failure.code).to_owned(),
+                message: failure.message.clone(),
+            },
+            (None, Some(failure)) => EffectAnswer::Failed {
+                code: failure.code.clone(),
+                message: failure.message.clone(),
+            },
+            (None, None) => EffectAnswer::Failed {
+                code: "internal".to_owned(),
+                message: format!("effect {} is {} without an answer", effect.id, effect.state),
+            },
+        }
+    }
+}
+
+fn refused_answer(refusal: &Refusal) -> EffectAnswer {
+    EffectAnswer::Denied { policy: refusal.policy.to_owned(), message: refusal.message.clone() }
+}
+
+fn excerpt(text: &str) -> String {
+    text.chars().take(1_000).collect()
+}
+
+#[async_trait]
+impl Host for Gateway {
+    async fn request(
+        &mut self,
+        requests: Vec<EffectRequest>,
+    ) -> Result<Vec<EffectAnswer>, Suspend> {
+        match self.answer_all(requests).await {
+            Ok(Ok(answers)) => Ok(answers),
+            Ok(Err(stop)) => {
+                self.stop = Some(Ok(stop));
+                Err(Suspend)
+            }
+            Err(error) => {
+                self.stop = Some(Err(error));
+                Err(Suspend)
+            }
+        }
+    }
+
+    fn position(&self) -> Position {
+        self.position.clone()
+    }
+
+    fn now_ms(&mut self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    fn random(&mut self, count: usize) -> Vec<u8> {
+        self.random.next(count)
+    }
+
+    fn log(&mut self, level: LogLevel, message: &str) {
+        let level = match level {
+            LogLevel::Debug => "debug",
+            LogLevel::Info => "info",
+            LogLevel::Warn => "warn",
+            LogLevel::Error => "error",
+        };
+        let node = &self.context.node().node.name;
+        self.session.observe(&Progress::Log { node, level, message });
+    }
+}
+
+/// The state that policies see: the run's input and what its nodes returned.
+#[must_use]
+pub fn policy_state(session: &Session) -> Value {
+    session.progress.state(&session.run.input)
+}

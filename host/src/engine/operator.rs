@@ -1,0 +1,284 @@
+//! What a person decides: the outcome of an unknown effect, a conflict, a quarantined or failed run. Each decision is an
+//! entry that says who, when and why; none of them sends anything.
+
+use serde_json::Value;
+use twice_core::chain::{Content, NewEntry};
+use twice_core::effect::{Effect, Hold, State};
+use twice_core::event::{
+    ConflictDecision, ConflictRule, EffectEvent, Failure, Receipt, RunEvent, Source, UnknownReason,
+};
+use twice_core::ids::{EffectId, Fence, RunId};
+use twice_core::outcome::{RuleId, Verdict};
+use twice_core::run::RunState;
+use twice_core::time::Timestamp;
+use twice_ledger::{LedgerError, OperatorAppend, RunChange, RunRecord};
+
+use super::{Engine, EngineError};
+
+/// Who decides, and why.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// The person.
+    pub who: String,
+    /// Their reason or evidence; not empty.
+    pub why: String,
+}
+
+/// What a person found out about an unknown effect.
+#[derive(Debug, Clone)]
+pub enum Finding {
+    /// It happened.
+    Confirmed {
+        /// What the provider shows.
+        result: Value,
+        /// The provider's id.
+        external_id: Option<String>,
+    },
+    /// It did not happen.
+    Failed,
+}
+
+/// Why a decision is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum DecisionError {
+    /// There is no such effect.
+    #[error("there is no effect `{0}` in this ledger; `twice effects list` shows them")]
+    NoEffect(EffectId),
+    /// The effect is in a state in which there is nothing to decide.
+    #[error("effect {effect} is {state}: {rule}")]
+    NotNow {
+        /// The effect.
+        effect: EffectId,
+        /// Its state.
+        state: String,
+        /// What could be decided, and when.
+        rule: &'static str,
+    },
+    /// The executor or the ledger failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<LedgerError> for DecisionError {
+    fn from(error: LedgerError) -> Self {
+        Self::Engine(EngineError::Ledger(error))
+    }
+}
+
+impl Engine {
+    /// Records what a person found out about an UNKNOWN effect; its run is due again at once.
+    ///
+    /// # Errors
+    /// [`DecisionError::NotNow`] unless the effect is UNKNOWN (or REQUESTED under a dead lease).
+    pub async fn resolve(
+        &self,
+        id: &EffectId,
+        finding: Finding,
+        decision: &Decision,
+    ) -> Result<Effect, DecisionError> {
+        let (mut effect, run) = self.effect_and_run(id).await?;
+        let at = self.parts.clock.now();
+        let mut entries = Vec::new();
+        if effect.state == State::Requested && !run.lease_live {
+            self.add(&mut effect, &mut entries, run.fence, at, EffectEvent::Unknown(vanished()))?;
+        }
+        if effect.state != State::Unknown {
+            return Err(not_now(
+                &effect,
+                "only an UNKNOWN effect has an outcome for a person to settle",
+            ));
+        }
+        let source = Source::Operator { who: decision.who.clone(), evidence: decision.why.clone() };
+        let event = match finding {
+            Finding::Confirmed { result, external_id } => EffectEvent::Confirmed(Box::new(
+                operator_receipt(&effect, result, external_id, source, at),
+            )),
+            Finding::Failed => EffectEvent::Failed(Failure {
+                code: "resolved".to_owned(),
+                message: format!("{} found that it did not happen: {}", decision.who, decision.why),
+                denied: false,
+                source: Some(source),
+                rule: None,
+                verdict: None,
+                detail: Value::Null,
+            }),
+        };
+        self.add(&mut effect, &mut entries, run.fence, at, event)?;
+        self.decide(&run, effect, entries, decision).await
+    }
+
+    /// Records how a conflict (or a discrepancy) is decided; its run is due again at once.
+    ///
+    /// # Errors
+    /// [`DecisionError::NotNow`] when nothing is held for a decision.
+    pub async fn decide_conflict(
+        &self,
+        id: &EffectId,
+        rule: ConflictRule,
+        decision: &Decision,
+    ) -> Result<Effect, DecisionError> {
+        let (mut effect, run) = self.effect_and_run(id).await?;
+        let requested_hash = match &effect.hold {
+            Some(Hold::Conflict(conflict)) => conflict.requested_hash.clone(),
+            Some(Hold::Discrepancy(_)) => effect.proposal.request_hash.clone(),
+            None => return Err(not_now(&effect, "nothing about it is held for a decision")),
+        };
+        let at = self.parts.clock.now();
+        let mut entries = Vec::new();
+        let event = EffectEvent::ConflictDecided(ConflictDecision {
+            decision: rule,
+            who: decision.who.clone(),
+            why: decision.why.clone(),
+            requested_hash,
+        });
+        self.add(&mut effect, &mut entries, run.fence, at, event)?;
+        self.decide(&run, effect, entries, decision).await
+    }
+
+    /// Lets a halted or quarantined run go on.
+    ///
+    /// # Errors
+    /// [`LedgerError::State`] when it neither halted nor is in quarantine.
+    pub async fn release(&self, id: &RunId, decision: &Decision) -> Result<(), EngineError> {
+        let run = self.record(id).await?;
+        match run.state {
+            RunState::Halted | RunState::Quarantined => {}
+            RunState::Ready
+            | RunState::Running
+            | RunState::Waiting
+            | RunState::Completed
+            | RunState::Failed => {
+                return Err(EngineError::Ledger(LedgerError::State {
+                    run: id.clone(),
+                    state: run.state.to_string(),
+                    rule: "only a halted or quarantined run can be released",
+                }));
+            }
+        }
+        let at = self.parts.clock.now();
+        self.write_decision(&run, Vec::new(), Vec::new(), decision, at).await
+    }
+
+    async fn record(&self, id: &RunId) -> Result<RunRecord, EngineError> {
+        let record = self.parts.ledger.run(id).await?;
+        Ok(record.ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?)
+    }
+
+    async fn effect_and_run(&self, id: &EffectId) -> Result<(Effect, RunRecord), DecisionError> {
+        let effect = self.parts.ledger.effect(id).await?;
+        let effect = effect.ok_or_else(|| DecisionError::NoEffect(id.clone()))?;
+        let run = self.record(&effect.run).await?;
+        Ok((effect, run))
+    }
+
+    fn add(
+        &self,
+        effect: &mut Effect,
+        entries: &mut Vec<NewEntry>,
+        fence: Fence,
+        at: Timestamp,
+        event: EffectEvent,
+    ) -> Result<(), DecisionError> {
+        effect.apply(&event, fence, at).map_err(|source| {
+            DecisionError::Engine(EngineError::History { effect: effect.id.to_string(), source })
+        })?;
+        let content = Content::Effect { effect: effect.id.clone(), event };
+        entries.push(NewEntry { content, at });
+        Ok(())
+    }
+
+    async fn decide(
+        &self,
+        run: &RunRecord,
+        effect: Effect,
+        entries: Vec<NewEntry>,
+        decision: &Decision,
+    ) -> Result<Effect, DecisionError> {
+        let at = effect.updated_at;
+        self.write_decision(run, entries, vec![effect.clone()], decision, at).await?;
+        Ok(effect)
+    }
+
+    async fn write_decision(
+        &self,
+        run: &RunRecord,
+        mut entries: Vec<NewEntry>,
+        effects: Vec<Effect>,
+        decision: &Decision,
+        at: Timestamp,
+    ) -> Result<(), EngineError> {
+        let expected_head = self.parts.ledger.head(&run.id).await?;
+        // A run that ended stays ended: a decision about one of its effects is recorded and changes nothing else.
+        let run_change = (!run.state.is_final()).then(|| RunChange {
+            state: RunState::Ready,
+            progress: run.progress.clone(),
+            output: None,
+            reason: None,
+            due_at: Some(at),
+        });
+        if run_change.is_some() {
+            let event =
+                RunEvent::Released { who: decision.who.clone(), why: decision.why.clone() };
+            entries.push(NewEntry { content: Content::Run(event), at });
+        }
+        let append = OperatorAppend {
+            run: run.id.clone(),
+            entries,
+            effects,
+            run_change,
+            expected_head,
+        };
+        self.parts.ledger.append_as_operator(append).await?;
+        Ok(())
+    }
+}
+
+fn vanished() -> UnknownReason {
+    UnknownReason {
+        verdict: Verdict::Indeterminate,
+        rule: RuleId::new(twice_core::reconcile::RULE_LEASE_DIED),
+        message: "the worker vanished after the request was recorded and before an answer was"
+            .to_owned(),
+        external_id: None,
+        answered: false,
+        quarantined: false,
+        not_before: None,
+        detail: Value::Null,
+    }
+}
+
+fn not_now(effect: &Effect, rule: &'static str) -> DecisionError {
+    DecisionError::NotNow { effect: effect.id.clone(), state: effect.state.to_string(), rule }
+}
+
+fn operator_receipt(
+    effect: &Effect,
+    result: Value,
+    external_id: Option<String>,
+    source: Source,
+    at: Timestamp,
+) -> Receipt {
+    let proposal = &effect.proposal;
+    Receipt {
+        schema: 1,
+        request_hash: proposal.request_hash.clone(),
+        idempotency_key: proposal.idempotency_key.clone(),
+        external_id,
+        exposed: result.clone(),
+        result,
+        result_hash: None,
+        truncated: false,
+        source,
+        rule: RuleId::new("operator"),
+        verdict: None,
+        discrepancy: None,
+        tool: proposal.tool.clone(),
+        tool_version: proposal.tool_version.clone(),
+        operation: proposal.operation.clone(),
+        policy: effect.authorization.as_ref().map(|a| a.policy.clone()).unwrap_or_default(),
+        approval: None,
+        attempts: effect.attempts.len() as u32,
+        requested_at: effect.first_sent_at().unwrap_or(effect.updated_at),
+        confirmed_at: at,
+    }
+}

@@ -1,0 +1,192 @@
+//! From what a guest asked for to an identified proposal: which effect this is, by trusted durable state alone (I2).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use twice_core::effect::Effect;
+use twice_core::event::{ConflictRule, Proposal};
+use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
+use twice_core::ids::{EffectId, Name};
+use twice_core::json;
+use twice_sandbox::EffectRequest;
+use twice_workflow::model::Uses;
+use twice_workflow::source;
+
+use super::compiled::{CompiledNode, CompiledSlot};
+use super::session::Session;
+
+/// Why a request never became an effect. The guest gets it as a denial, the ledger as an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The rule that refuses.
+    pub policy: &'static str,
+    /// In words, with the fix.
+    pub message: String,
+}
+
+/// The results of confirmed effects of other steps that this step's slots take their objects from.
+pub type Receipts = BTreeMap<(Name, Name), Value>;
+
+/// Counts the requests of each slot in this call.
+#[derive(Debug, Default)]
+pub struct Counters(BTreeMap<Name, u32>);
+
+/// The proposal that a request amounts to, in its first generation.
+///
+/// # Errors
+/// [`Refusal`] when the request breaks a rule of its slot.
+pub fn propose(
+    session: &Session,
+    node: &CompiledNode,
+    slot: &CompiledSlot,
+    request: &EffectRequest,
+    receipts: &Receipts,
+    counters: &mut Counters,
+) -> Result<Proposal, Refusal> {
+    let args = json::parse(&request.args, twice_core::limits::PAYLOAD_BYTES_MAX).map_err(|p| {
+        Refusal { policy: "args", message: format!("the args are not strict JSON: {p}") }
+    })?;
+    if let Some(problem) = slot.args_problem(&args) {
+        return Err(Refusal {
+            policy: "args",
+            message: format!("the args do not fit `{}.{}`: {problem}", slot.slot.tool, slot.slot.operation),
+        });
+    }
+    let selector = select(slot, request, counters)?;
+    let object = object(session, slot, selector, receipts)?;
+    let scope = if slot.slot.shared {
+        Scope::Object { tool: slot.slot.tool.clone(), operation: slot.slot.operation.clone() }
+    } else {
+        Scope::Run {
+            run: session.id().clone(),
+            node: node.node.name.clone(),
+            visit: 1,
+            slot: slot.slot.name.clone(),
+        }
+    };
+    let identity = Identity {
+        alg: IDENTITY_ALG,
+        scope,
+        object,
+        intent: slot.slot.intent.clone(),
+        selector,
+        generation: 1,
+    };
+    Ok(with_identity(identity, node, slot, args))
+}
+
+fn with_identity(
+    identity: Identity,
+    node: &CompiledNode,
+    slot: &CompiledSlot,
+    args: Value,
+) -> Proposal {
+    let format = slot.operation.key_carrier.as_ref().map_or(KeyFormat::Uuid, |key| key.format);
+    Proposal {
+        node: node.node.name.clone(),
+        visit: 1,
+        slot: slot.slot.name.clone(),
+        tool: slot.slot.tool.clone(),
+        tool_version: slot.tool.version.clone(),
+        operation: slot.slot.operation.clone(),
+        request_hash: RequestHash::of(
+            &slot.slot.tool,
+            &slot.tool.version,
+            &slot.slot.operation,
+            &args,
+            &slot.operation.incidental,
+        ),
+        args,
+        idempotency_key: identity.key(),
+        provider_key: identity.provider_key(format),
+        contract: slot.operation.contract.clone(),
+        identity,
+    }
+}
+
+/// The same request as the next generation: a new logical action, which only a person can order.
+#[must_use]
+pub fn next_generation(proposal: &Proposal, node: &CompiledNode, slot: &CompiledSlot) -> Proposal {
+    let mut identity = proposal.identity.clone();
+    identity.generation += 1;
+    with_identity(identity, node, slot, proposal.args.clone())
+}
+
+/// Whether a person ordered that the next request under this identity be a new logical action.
+#[must_use]
+pub fn is_renewed(effect: &Effect) -> bool {
+    effect.decisions.last().is_some_and(|decision| decision.decision == ConflictRule::Renew)
+}
+
+/// The id of a proposal.
+#[must_use]
+pub fn effect_id(proposal: &Proposal) -> EffectId {
+    proposal.identity.effect_id()
+}
+
+fn select(
+    slot: &CompiledSlot,
+    request: &EffectRequest,
+    counters: &mut Counters,
+) -> Result<Selector, Refusal> {
+    let name = &slot.slot.name;
+    match (&slot.slot.uses, request.item) {
+        (Uses::Once, None) => Ok(Selector::Once),
+        (Uses::Repeat(limit), None) => {
+            let made = counters.0.entry(name.clone()).or_insert(0);
+            if *made >= *limit {
+                return Err(Refusal {
+                    policy: "repeat",
+                    message: format!(
+                        "slot `{name}` may be requested {limit} times in one step (`repeat = {limit}`), and was"
+                    ),
+                });
+            }
+            *made += 1;
+            Ok(Selector::Ordinal(*made - 1))
+        }
+        (Uses::ForEach(_), Some(item)) => Ok(Selector::Item(item)),
+        (Uses::ForEach(pointer), None) => Err(Refusal {
+            policy: "item",
+            message: format!(
+                "slot `{name}` is bound to the array `{pointer}`; say which element with `item`"
+            ),
+        }),
+        (Uses::Once | Uses::Repeat(_), Some(_)) => Err(Refusal {
+            policy: "item",
+            message: format!(
+                "slot `{name}` is not bound to an array; leave `item` out, or bind it with `for_each` in the workflow"
+            ),
+        }),
+    }
+}
+
+fn object(
+    session: &Session,
+    slot: &CompiledSlot,
+    selector: Selector,
+    receipts: &Receipts,
+) -> Result<Option<String>, Refusal> {
+    let Some(pointer) = &slot.slot.object else { return Ok(None) };
+    let refuse = |message: String| Refusal { policy: "object", message };
+    let find = |node: &Name, name: &Name| receipts.get(&(node.clone(), name.clone())).cloned();
+    let value = match (&slot.slot.uses, selector) {
+        (Uses::ForEach(array), Selector::Item(item)) => {
+            let array = source::resolve(array, &session.run.input, &find)
+                .map_err(|problem| refuse(problem.to_string()))?;
+            let length = array.as_array().map_or(0, Vec::len);
+            let element = array.get(item as usize).ok_or_else(|| {
+                refuse(format!(
+                    "slot `{}` has {length} elements; there is no element {item}",
+                    slot.slot.name
+                ))
+            })?;
+            element.pointer(pointer).cloned().ok_or_else(|| {
+                refuse(format!("element {item} of slot `{}` has nothing at `{pointer}`", slot.slot.name))
+            })?
+        }
+        _ => source::resolve(pointer, &session.run.input, &find)
+            .map_err(|problem| refuse(problem.to_string()))?,
+    };
+    source::object_text(&value).map(Some).map_err(|problem| refuse(problem.to_string()))
+}

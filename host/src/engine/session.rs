@@ -1,0 +1,237 @@
+//! One run under one lease: what is recorded of it in memory and not durable yet, and the one way to make it durable.
+//!
+//! Architecture invariant: entries reach the ledger only through [`Session::flush`], and a request leaves only after a
+//! flush that holds its REQUESTED entry (I3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use twice_core::chain::{Content, Head, NewEntry};
+use twice_core::effect::Effect;
+use twice_core::event::{EffectEvent, RunEvent};
+use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::run::{Progress, RunState};
+use twice_core::time::{Clock, Timestamp};
+use twice_ledger::{Append, Claim, Ledger, LedgerError, RunChange, RunRecord};
+
+use super::boundary::Boundaries;
+use super::error::EngineError;
+use super::lease::LeaseClock;
+use super::observer::{self, Observer};
+
+/// A claimed run.
+pub struct Session {
+    /// The run as it was when claimed.
+    pub run: RunRecord,
+    /// The token of the lease.
+    pub fence: Fence,
+    /// How long the lease is good for.
+    pub lease: Arc<LeaseClock>,
+    /// The checkpoint, as it stands with everything recorded.
+    pub progress: Progress,
+    /// Where crashes are injected.
+    pub boundaries: Boundaries,
+    ledger: Arc<dyn Ledger>,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+    effects: BTreeMap<EffectId, Effect>,
+    entries: Vec<NewEntry>,
+    touched: BTreeSet<EffectId>,
+    advanced: bool,
+    writing: Option<JoinHandle<Result<Head, LedgerError>>>,
+}
+
+impl Session {
+    /// The session of a fresh claim.
+    pub fn new(
+        claim: Claim,
+        lease: Arc<LeaseClock>,
+        ledger: Arc<dyn Ledger>,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+        boundaries: Boundaries,
+    ) -> Self {
+        Self {
+            progress: claim.run.progress.clone(),
+            run: claim.run,
+            fence: claim.fence,
+            lease,
+            boundaries,
+            ledger,
+            clock,
+            observer,
+            effects: BTreeMap::new(),
+            entries: Vec::new(),
+            touched: BTreeSet::new(),
+            advanced: false,
+            writing: None,
+        }
+    }
+
+    /// The run.
+    #[must_use]
+    pub const fn id(&self) -> &RunId {
+        &self.run.id
+    }
+
+    /// The host's clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Reads the effects of a step from the ledger. On a step's first attempt there are none, and asking is not needed.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn load_step(&mut self, node: &Name, visit: u32) -> Result<(), EngineError> {
+        self.effects = self
+            .ledger
+            .step_effects(&self.run.id, node, visit)
+            .await?
+            .into_iter()
+            .map(|effect| (effect.id.clone(), effect))
+            .collect();
+        Ok(())
+    }
+
+    /// Starts a step that nobody started before: it has no effects yet.
+    pub fn forget_step(&mut self) {
+        self.effects.clear();
+    }
+
+    /// An effect of this step.
+    #[must_use]
+    pub fn effect(&self, id: &EffectId) -> Option<&Effect> {
+        self.effects.get(id)
+    }
+
+    /// Every effect of this step.
+    pub fn effects(&self) -> impl Iterator<Item = &Effect> {
+        self.effects.values()
+    }
+
+    /// An effect that may belong to another run, as the ledger has it.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn shared_effect(&self, id: &EffectId) -> Result<Option<Effect>, EngineError> {
+        Ok(self.ledger.effect(id).await?)
+    }
+
+    /// The confirmed results of a slot in another step of this run, newest visit last.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn effects_of(&self, node: &Name, visit: u32) -> Result<Vec<Effect>, EngineError> {
+        Ok(self.ledger.step_effects(&self.run.id, node, visit).await?)
+    }
+
+    /// Records something about an effect, in memory.
+    ///
+    /// # Errors
+    /// [`EngineError::History`] when the state machine does not know the move; nothing is recorded then.
+    pub fn record(&mut self, id: &EffectId, event: EffectEvent) -> Result<(), EngineError> {
+        let at = self.now();
+        let illegal = |source| EngineError::History { effect: id.to_string(), source };
+        match self.effects.get_mut(id) {
+            Some(effect) => effect.apply(&event, self.fence, at).map_err(illegal)?,
+            None => {
+                let effect = Effect::begin(id.clone(), self.run.id.clone(), &event, at)
+                    .map_err(illegal)?;
+                self.effects.insert(id.clone(), effect);
+            }
+        }
+        if let Some(effect) = self.effects.get(id) {
+            self.advanced |= effect.state.is_final();
+            let progress = observer::Progress::Effect {
+                id,
+                key: &effect.proposal.idempotency_key,
+                state: effect.state,
+                event: event.kind().as_str(),
+            };
+            self.observer.observe(&self.run.id, &progress);
+        }
+        self.touched.insert(id.clone());
+        self.entries
+            .push(NewEntry { content: Content::Effect { effect: id.clone(), event }, at });
+        Ok(())
+    }
+
+    /// Records something about the run, in memory.
+    pub fn record_run(&mut self, event: RunEvent) {
+        let at = self.now();
+        self.progress.apply(&event, at);
+        self.advanced |= matches!(event, RunEvent::StepCompleted { .. });
+        self.entries.push(NewEntry { content: Content::Run(event), at });
+    }
+
+    /// Tells whoever watches.
+    pub fn observe(&self, progress: &observer::Progress<'_>) {
+        self.observer.observe(&self.run.id, progress);
+    }
+
+    /// Makes everything recorded durable, as one transaction, with the run going on.
+    ///
+    /// # Errors
+    /// [`EngineError::Ledger`]; after `Indeterminate` nothing may be sent, and the run is given up to be claimed afresh.
+    pub async fn flush(&mut self) -> Result<(), EngineError> {
+        if self.entries.is_empty() {
+            return self.finish_write().await;
+        }
+        let change = RunChange {
+            state: RunState::Running,
+            progress: self.progress.clone(),
+            output: None,
+            reason: None,
+            due_at: None,
+        };
+        self.write(change).await
+    }
+
+    /// Makes everything recorded durable together with what becomes of the run; the lease ends with it.
+    ///
+    /// # Errors
+    /// As [`Session::flush`].
+    pub async fn leave(
+        &mut self,
+        state: RunState,
+        reason: Option<String>,
+        due_at: Option<Timestamp>,
+        output: Option<serde_json::Value>,
+    ) -> Result<(), EngineError> {
+        let progress = self.progress.clone();
+        self.write(RunChange { state, progress, output, reason, due_at }).await
+    }
+
+    /// A call of the guest may be cut off at any await by its time limit. What was handed to the ledger is then still
+    /// under way, so it runs as a task of its own and the next write waits for it first.
+    async fn write(&mut self, change: RunChange) -> Result<(), EngineError> {
+        self.finish_write().await?;
+        let effects =
+            self.touched.iter().filter_map(|id| self.effects.get(id)).cloned().collect();
+        let append = Append {
+            run: self.run.id.clone(),
+            fence: self.fence,
+            entries: std::mem::take(&mut self.entries),
+            effects,
+            run_change: Some(change),
+            progress_made: std::mem::take(&mut self.advanced),
+        };
+        self.touched.clear();
+        let ledger = Arc::clone(&self.ledger);
+        self.writing = Some(tokio::spawn(async move { ledger.append(append).await }));
+        self.finish_write().await
+    }
+
+    async fn finish_write(&mut self) -> Result<(), EngineError> {
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        let written = writing.await;
+        self.writing = None;
+        match written {
+            Ok(result) => result.map(drop).map_err(EngineError::Ledger),
+            Err(_) => Err(EngineError::Ledger(LedgerError::Closed)),
+        }
+    }
+}

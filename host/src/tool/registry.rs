@@ -1,0 +1,58 @@
+//! All kinds of tools behind one object.
+
+use std::time::Instant;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use twice_core::event::ProbeResult;
+use twice_core::outcome::Exchange;
+use twice_workflow::model::ToolKind;
+
+use super::http::{HttpDriver, HttpReady};
+use super::{Call, Driver, PrepareError, Prepared};
+
+/// A request of any kind of tool.
+#[derive(Debug)]
+pub enum AnyRequest {
+    /// Of an `http` tool.
+    Http(HttpReady),
+}
+
+/// The drivers of all kinds; a call goes to the one that its tool's kind names.
+pub struct Drivers {
+    http: HttpDriver,
+}
+
+impl Drivers {
+    /// One driver for each kind.
+    #[must_use]
+    pub fn new(http: HttpDriver) -> Self {
+        Self { http }
+    }
+}
+
+#[async_trait]
+impl Driver for Drivers {
+    type Request = AnyRequest;
+
+    fn prepare(&self, call: &Call<'_>) -> Result<Prepared<AnyRequest>, PrepareError> {
+        match &call.tool.kind {
+            ToolKind::Http(_) => {
+                let Prepared { stored, body_hash, request } = self.http.prepare(call)?;
+                Ok(Prepared { stored, body_hash, request: AnyRequest::Http(request) })
+            }
+        }
+    }
+
+    async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {
+        match request {
+            AnyRequest::Http(request) => self.http.send(request, send_before).await,
+        }
+    }
+
+    async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {
+        match &call.tool.kind {
+            ToolKind::Http(_) => self.http.lookup(call).await,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What listings and `--json` show. Field names here are promises to scripts.
+
+use serde::Serialize;
+use serde_json::Value;
+use twice_core::chain::Entry;
+use twice_core::effect::{Effect, Hold};
+use twice_core::time::Timestamp;
+use twice_ledger::{EffectRow, ModuleRow, RunRecord};
+
+/// A run.
+#[derive(Debug, Serialize)]
+pub struct RunView {
+    /// Its id.
+    pub run_id: String,
+    /// The workflow.
+    pub workflow: String,
+    /// Where it stands.
+    pub state: String,
+    /// Why it waits, halted or failed.
+    pub reason: Option<String>,
+    /// When it is due again.
+    pub due_at: Option<String>,
+    /// The digest of the definition it is pinned to.
+    pub definition: String,
+    /// The input.
+    pub input: Value,
+    /// The output, once completed.
+    pub output: Option<Value>,
+    /// Who holds or last held it.
+    pub worker: Option<String>,
+    /// Whether that lease is held now.
+    pub lease_live: bool,
+    /// The fencing token.
+    pub fence: i64,
+    /// Times a worker vanished with it in a row.
+    pub crashes: u32,
+    /// The last output of each node that returned.
+    pub nodes: Value,
+    /// When it was started.
+    pub created_at: String,
+    /// When its latest entry was made.
+    pub updated_at: String,
+}
+
+impl RunView {
+    /// The view of a record.
+    #[must_use]
+    pub fn of(run: &RunRecord) -> Self {
+        Self {
+            run_id: run.id.to_string(),
+            workflow: run.workflow.to_string(),
+            state: run.state.to_string(),
+            reason: run.reason.clone(),
+            due_at: text(run.due_at),
+            definition: run.definition.clone(),
+            input: run.input.clone(),
+            output: run.output.clone(),
+            worker: run.worker.as_ref().map(ToString::to_string),
+            lease_live: run.lease_live,
+            fence: run.fence.0,
+            crashes: run.crashes,
+            nodes: run.progress.state(&Value::Null)["nodes"].clone(),
+            created_at: run.created_at.to_string(),
+            updated_at: run.updated_at.to_string(),
+        }
+    }
+}
+
+/// An effect in a listing.
+#[derive(Debug, Serialize)]
+pub struct EffectView {
+    /// Its id.
+    pub effect_id: String,
+    /// The run that owns it.
+    pub run_id: String,
+    /// `tool.operation`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The node that asked.
+    pub node: String,
+    /// The slot it asked through.
+    pub slot: String,
+    /// The digest of the request.
+    pub request_hash: String,
+    /// The readable key, the same on each attempt.
+    pub idempotency_key: String,
+    /// The state; REQUESTED under a dead lease is shown as UNKNOWN.
+    pub state: String,
+    /// Whether a person must decide something about it.
+    pub held: bool,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// The provider's id of what came of it.
+    pub external_id: Option<String>,
+    /// The last error.
+    pub last_error: Option<String>,
+    /// When its latest entry was made.
+    pub updated_at: String,
+}
+
+impl EffectView {
+    /// The view of a row.
+    #[must_use]
+    pub fn of(row: &EffectRow) -> Self {
+        Self {
+            effect_id: row.id.to_string(),
+            run_id: row.run.to_string(),
+            kind: row.operation.clone(),
+            node: row.node.to_string(),
+            slot: row.slot.to_string(),
+            request_hash: row.request_hash.clone(),
+            idempotency_key: row.idempotency_key.clone(),
+            state: row.state.to_string(),
+            held: row.held,
+            attempts: row.attempts,
+            external_id: row.external_id.clone(),
+            last_error: row.last_error.clone(),
+            updated_at: row.updated_at.to_string(),
+        }
+    }
+}
+
+/// An effect with everything that is known of it.
+#[derive(Debug, Serialize)]
+pub struct EffectDetail {
+    /// Its id.
+    pub effect_id: String,
+    /// The run that owns it.
+    pub run_id: String,
+    /// `tool.operation`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The digest of the request.
+    pub request_hash: String,
+    /// The readable key, the same on each attempt.
+    pub idempotency_key: String,
+    /// The key in the form the provider gets.
+    pub provider_key: String,
+    /// The state; REQUESTED under a dead lease is shown as UNKNOWN.
+    pub state: String,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// The receipt, once confirmed.
+    pub external_receipt: Option<Value>,
+    /// The last error.
+    pub last_error: Option<String>,
+    /// The node that asked.
+    pub node: String,
+    /// The slot it asked through.
+    pub slot: String,
+    /// The args.
+    pub args: Value,
+    /// The class of its tool and what that promises.
+    pub tool_class: String,
+    /// The policy that permitted it.
+    pub policy: Option<String>,
+    /// The failure, once failed.
+    pub failure: Option<Value>,
+    /// What a person must decide: both requests of a conflict, or a discrepancy.
+    pub held: Option<Value>,
+    /// Not to be moved before.
+    pub not_before: Option<String>,
+    /// Every send: number, fence, verdict, times.
+    pub attempt_log: Vec<Value>,
+    /// Every lookup.
+    pub lookups: Vec<Value>,
+    /// What was decided by whom.
+    pub decisions: Vec<Value>,
+    /// When its latest entry was made.
+    pub updated_at: String,
+}
+
+impl EffectDetail {
+    /// The view of an effect.
+    #[must_use]
+    pub fn of(effect: &Effect, lease_live: bool) -> Self {
+        let proposal = &effect.proposal;
+        let class = effect.contract().class();
+        Self {
+            effect_id: effect.id.to_string(),
+            run_id: effect.run.to_string(),
+            kind: format!("{}.{}", proposal.tool, proposal.operation),
+            request_hash: proposal.request_hash.to_string(),
+            idempotency_key: proposal.idempotency_key.clone(),
+            provider_key: proposal.provider_key.clone(),
+            state: effect.shown_state(lease_live).to_string(),
+            attempts: effect.attempts.len() as u32,
+            external_receipt: effect.receipt.as_ref().map(json),
+            last_error: effect.last_error.clone(),
+            node: proposal.node.to_string(),
+            slot: proposal.slot.to_string(),
+            args: proposal.args.clone(),
+            tool_class: format!("{}: {}", class.as_str(), class.promise()),
+            policy: effect.authorization.as_ref().map(|a| a.policy.clone()),
+            failure: effect.failure.as_ref().map(json),
+            held: effect.hold.as_ref().map(|hold| held(effect, hold)),
+            not_before: text(effect.not_before),
+            attempt_log: effect
+                .attempts
+                .iter()
+                .map(|attempt| {
+                    serde_json::json!({
+                        "attempt": attempt.number,
+                        "fence": attempt.fence,
+                        "requested_at": attempt.requested_at.to_string(),
+                        "body_hash": attempt.body_hash,
+                        "verdict": attempt.verdict.as_ref().map(json),
+                        "settled_at": text(attempt.settled_at),
+                    })
+                })
+                .collect(),
+            lookups: effect
+                .probes
+                .iter()
+                .map(|(at, probe)| serde_json::json!({ "at": at.to_string(), "lookup": json(probe) }))
+                .collect(),
+            decisions: effect.decisions.iter().map(json).collect(),
+            updated_at: effect.updated_at.to_string(),
+        }
+    }
+}
+
+fn held(effect: &Effect, hold: &Hold) -> Value {
+    match hold {
+        Hold::Conflict(conflict) => serde_json::json!({
+            "conflict": {
+                "recorded": { "request_hash": conflict.recorded_hash, "args": effect.proposal.args },
+                "requested": { "request_hash": conflict.requested_hash, "args": conflict.args },
+            }
+        }),
+        Hold::Discrepancy(difference) => serde_json::json!({ "discrepancy": difference }),
+    }
+}
+
+/// A ledger entry.
+#[derive(Debug, Serialize)]
+pub struct EntryView {
+    /// Its number in the run's chain.
+    pub seq: i64,
+    /// When it was made.
+    pub at: String,
+    /// What it is.
+    pub kind: String,
+    /// The effect it is about.
+    pub effect_id: Option<String>,
+    /// The lease under which it was written.
+    pub fence: i64,
+    /// Its content.
+    pub body: Value,
+    /// Its hash.
+    pub hash: String,
+}
+
+impl EntryView {
+    /// The view of an entry.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Self {
+        Self {
+            seq: entry.seq,
+            at: entry.at.to_string(),
+            kind: entry.kind.clone(),
+            effect_id: entry.effect.as_ref().map(ToString::to_string),
+            fence: entry.fence.0,
+            body: serde_json::from_str(&entry.body).unwrap_or(Value::String(entry.body.clone())),
+            hash: twice_core::identity::hash_text(&entry.hash),
+        }
+    }
+}
+
+/// A registered module.
+#[derive(Debug, Serialize)]
+pub struct ModuleView {
+    /// Its name.
+    pub name: String,
+    /// The digest of its component.
+    pub digest: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// When it was registered.
+    pub added_at: String,
+}
+
+impl ModuleView {
+    /// The view of a row.
+    #[must_use]
+    pub fn of(row: &ModuleRow) -> Self {
+        Self {
+            name: row.name.to_string(),
+            digest: row.digest.clone(),
+            bytes: row.bytes,
+            added_at: row.added_at.to_string(),
+        }
+    }
+}
+
+fn text(at: Option<Timestamp>) -> Option<String> {
+    at.map(|at| at.to_string())
+}
+
+fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("stored events are plain data")
+}

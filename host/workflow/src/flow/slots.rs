@@ -1,0 +1,255 @@
+//! Slots: the effects that a node may request.
+
+use std::collections::BTreeMap;
+
+use twice_core::ids::Name;
+
+use super::trust::{self, Wanted};
+use super::{INTENT_CHARS_MAX, NodeDraft, READ_INTENT, REPEAT_MAX, SlotDraft, Surroundings};
+use crate::diagnostic::{Code, suggest};
+use crate::model::{OnConflict, Operation, Slot, Uses};
+use crate::policy::Policy;
+use crate::read::{At, Table};
+use crate::units::duration_text;
+
+/// Reads a slot.
+pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
+    let sink = table.sink;
+    let name = table.required("slot", "\"refund\"").and_then(|item| item.as_name(sink, "a slot"));
+    let target = target(table);
+    let object = table.text("object");
+    let intent = table.text("intent").filter(|intent| check_intent(table, intent));
+    let shared = table.word("scope", &[("run", false), ("object", true)]).unwrap_or(false);
+    let uses = uses(table);
+    let allow = table.text("allow").and_then(|text| check_expression(table, text));
+    let rules = [("halt", OnConflict::Halt), ("keep", OnConflict::Keep)];
+    let on_conflict = table.word("on_conflict", &rules).unwrap_or(OnConflict::Halt);
+    table.not_yet(
+        "approve",
+        "a person's approval",
+        "until then, deny with `allow` what would need one",
+    );
+    table.not_yet(
+        "compensate",
+        "undoing the effect",
+        "until then, let a later node or an operator undo it",
+    );
+    table.not_yet("when", "a branch", "branch inside the node");
+    Some(SlotDraft {
+        place: table.place,
+        name: name?,
+        target,
+        object,
+        intent,
+        shared,
+        uses,
+        allow,
+        on_conflict,
+    })
+}
+
+fn target(table: &Table<'_>) -> Option<At<(Name, Name)>> {
+    let item = table.required("tool", "\"payments.refund\"")?;
+    let text = item.as_text(table.sink, "`tool`")?;
+    let names = text.value.split_once('.').and_then(|(tool, operation)| {
+        Some((Name::parse(tool).ok()?, Name::parse(operation).ok()?))
+    });
+    if names.is_none() {
+        let what = format!("`{}`, which names no operation", text.value);
+        table.bad_value("tool", text.place, &what, "the tool and its operation: `payments.refund`");
+    }
+    names.map(|value| At { value, place: text.place })
+}
+
+fn check_intent(table: &Table<'_>, intent: &At<String>) -> bool {
+    let text = &intent.value;
+    let fits = !text.trim().is_empty()
+        && text.chars().count() <= INTENT_CHARS_MAX
+        && !text.contains(['{', '}'])
+        && !text.chars().any(char::is_control);
+    if !fits {
+        let form = format!(
+            "1 to {INTENT_CHARS_MAX} characters of plain text; an intent is literal, so `{{…}}` in it would not be filled in"
+        );
+        table.bad_value("intent", intent.place, "not plain text", &form);
+    }
+    fits
+}
+
+fn uses(table: &Table<'_>) -> At<Uses> {
+    let place = table.place;
+    let each = table.text("for_each");
+    let repeat = table.item("repeat");
+    let count = table.integer("repeat", 1..=REPEAT_MAX);
+    if let (Some(_), Some(item)) = (&each, repeat) {
+        table.sink.report(
+            item.place,
+            Code::Contradiction,
+            "both `for_each` and `repeat` are given",
+            "a request is told from its siblings either by an element or by a count",
+            "keep one of them",
+        );
+    }
+    match (each, count) {
+        (Some(each), _) => each.map(Uses::ForEach),
+        (None, Some(count)) => At { value: Uses::Repeat(count), place },
+        (None, None) => At { value: Uses::Once, place },
+    }
+}
+
+fn check_expression(table: &Table<'_>, text: At<String>) -> Option<String> {
+    match Policy::compile(&text.value) {
+        Ok(_) => Some(text.value),
+        Err(error) => {
+            table.sink.report(
+                text.place,
+                Code::Expression,
+                format!("`allow`: {error}"),
+                "an expression that cannot be evaluated would deny every request",
+                "write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`",
+            );
+            None
+        }
+    }
+}
+
+/// Checks a slot against everything around it. `None` when something is wrong, which is reported.
+pub(super) fn check(
+    around: &Surroundings<'_>,
+    node: &NodeDraft,
+    slot: &SlotDraft,
+) -> Option<Slot> {
+    let operation = slot.target.as_ref().and_then(|target| operation(around, target));
+    let is_read = operation.map(|operation| operation.contract.read);
+    let elements = match &slot.uses.value {
+        Uses::ForEach(pointer) => {
+            let at = At { value: pointer.clone(), place: slot.uses.place };
+            Some(trust::check(around, node, &at, Wanted::Array))
+        }
+        Uses::Once | Uses::Repeat(_) => None,
+    };
+    match (&slot.object, elements) {
+        (Some(object), Some(elements)) => trust::check_relative(around, object, elements),
+        (Some(object), None) => drop(trust::check(around, node, object, Wanted::Object)),
+        (None, _) => check_no_object(around, slot, is_read),
+    }
+    if slot.intent.is_none() && is_read == Some(false) {
+        around.sink.report(
+            slot.place,
+            Code::MissingKey,
+            format!("the slot `{}` does not state `intent`", slot.name.value),
+            "two effects on one object are told apart by what they are for; it is a part of the identity",
+            "add it, for example `intent = \"full-damaged-item\"`",
+        );
+    }
+    if let Some(operation) = operation
+        && node.limits.time_ms < operation.contract.timeout_ms
+    {
+        around.sink.report(
+            slot.place,
+            Code::ShortTime,
+            format!(
+                "the node has {} in all, and one attempt of this operation may take {}",
+                duration_text(node.limits.time_ms),
+                duration_text(operation.contract.timeout_ms)
+            ),
+            "when the node's time is up amid a request, the outcome is unknown and must be reconciled",
+            "raise the node's `limits.time`, or shorten the operation's `timeout`",
+        );
+    }
+    let (tool, operation) = slot.target.as_ref()?.value.clone();
+    Some(Slot {
+        name: slot.name.value.clone(),
+        tool,
+        operation,
+        object: slot.object.as_ref().map(|at| at.value.clone()),
+        intent: slot.intent.as_ref().map_or_else(|| READ_INTENT.to_owned(), |at| at.value.clone()),
+        shared: slot.shared,
+        uses: slot.uses.value.clone(),
+        allow: slot.allow.clone(),
+        on_conflict: slot.on_conflict,
+    })
+}
+
+fn operation<'a>(
+    around: &Surroundings<'a>,
+    target: &At<(Name, Name)>,
+) -> Option<&'a Operation> {
+    let (tool_name, name) = &target.value;
+    match around.tools.get(tool_name) {
+        None if around.tools_hidden => None,
+        None => {
+            around.sink.report(
+                target.place,
+                Code::Dangling,
+                format!("there is no tool `{tool_name}`"),
+                "a slot grants an operation of a tool in `tools/`",
+                suggest("tool", tool_name.as_str(), around.tools.keys().map(Name::as_str)),
+            );
+            None
+        }
+        // What is wrong with the tool is reported in its own file.
+        Some(None) => None,
+        Some(Some(tool)) => {
+            let operation = tool.operations.get(name);
+            if operation.is_none() {
+                around.sink.report(
+                    target.place,
+                    Code::Dangling,
+                    format!("the tool `{tool_name}` has no operation `{name}`"),
+                    "a slot grants an operation of a tool in `tools/`",
+                    suggest("operation", name.as_str(), tool.operations.keys().map(Name::as_str)),
+                );
+            }
+            operation
+        }
+    }
+}
+
+fn check_no_object(around: &Surroundings<'_>, slot: &SlotDraft, is_read: Option<bool>) {
+    let why = match (slot.shared, is_read) {
+        (true, _) => "with `scope = \"object\"` the object is what runs share",
+        (false, Some(false)) => {
+            "only the object tells this effect from the same one on something else (I2); reads alone need none"
+        }
+        (false, Some(true) | None) => return,
+    };
+    around.sink.report(
+        slot.place,
+        Code::NoObject,
+        format!("the slot `{}` has no `object`", slot.name.value),
+        why,
+        "add it, for example `object = \"/input/order_id\"`",
+    );
+}
+
+/// Warns of slots that are one and the same effect, as the slot is no part of a shared identity.
+pub(super) fn check_shared(around: &Surroundings<'_>) {
+    let mut first = BTreeMap::new();
+    for node in around.nodes {
+        for slot in node.slots.iter().filter(|slot| slot.shared) {
+            let (Some(target), Some(object), Some(intent)) =
+                (&slot.target, &slot.object, &slot.intent)
+            else {
+                continue;
+            };
+            let each = match &slot.uses.value {
+                Uses::ForEach(pointer) => Some(pointer),
+                Uses::Once | Uses::Repeat(_) => None,
+            };
+            let identity = (&target.value, &object.value, &intent.value, each);
+            let place = (&node.name.value, &slot.name.value);
+            if let Some((other_node, other_slot)) = first.insert(identity, place) {
+                around.sink.report(
+                    slot.name.place,
+                    Code::OneEffect,
+                    format!(
+                        "this is the same effect as slot `{other_slot}` of node `{other_node}`"
+                    ),
+                    "with `scope = \"object\"`, tool, operation, object and intent are the whole identity: the second request adopts the receipt of the first",
+                    "give them different intents if both are meant to happen",
+                );
+            }
+        }
+    }
+}

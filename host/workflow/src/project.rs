@@ -1,0 +1,206 @@
+//! A project: everything that its files say, checked.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use twice_core::ids::Name;
+
+use crate::definition::DefinitionError;
+use crate::diagnostic::{Code, Diagnostic, Severity, nearest};
+use crate::files::Files;
+use crate::flow::{self, Tools};
+use crate::model::{Definition, Tool, Workflow};
+use crate::read::{self, At, Item, Place, Sink};
+use crate::schemas::Schemas;
+use crate::tool;
+
+/// The file that makes a folder a project.
+pub const PROJECT_FILE: &str = "twice.toml";
+/// How long a worker holds a run without a sign of life, unless the file states otherwise. Milliseconds.
+pub const LEASE_MS: u64 = 10_000;
+
+/// A checked project.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Project {
+    /// Its name.
+    pub name: Name,
+    /// What `twice.toml` settles besides.
+    pub settings: Settings,
+    /// Its workflows by name.
+    pub workflows: BTreeMap<Name, Workflow>,
+    /// Its tools by name.
+    pub tools: BTreeMap<Name, Tool>,
+    /// What its authors should know, by file and line.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// What `twice.toml` settles besides the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `[database] url`: a database URL, or a reference `env:NAME`.
+    pub database_url: Option<String>,
+    /// `[worker] lease`. Milliseconds; [`LEASE_MS`] unless stated.
+    pub lease_ms: u64,
+}
+
+impl Project {
+    /// Reads and checks all files of a project: `twice.toml`, `workflows/*.toml`, `tools/*.toml` and the schemas they name.
+    ///
+    /// # Errors
+    /// Everything that was found, warnings included, by file and line; at least one of them is an error.
+    pub fn load(files: &dyn Files) -> Result<Self, Vec<Diagnostic>> {
+        let found = RefCell::new(Vec::new());
+        let schemas = Schemas::new(files, &found);
+        let head = head(files, &found);
+        let (tools, hidden) = tools(&schemas);
+        let workflows = workflows(&schemas, &tools, hidden);
+        let mut found = found.into_inner();
+        found.sort();
+        found.dedup();
+        let failed = found.iter().any(|finding| finding.severity() == Severity::Error);
+        match (head, failed) {
+            (Some((name, settings)), false) => Ok(Self {
+                name,
+                settings,
+                workflows: whole(workflows),
+                tools: whole(tools),
+                warnings: found,
+            }),
+            (Some(_) | None, _) => Err(found),
+        }
+    }
+
+    /// The definition under which runs of a workflow start: the workflow, the tools it uses, and the digests of the
+    /// components it runs. `components` has the digest of each registered module.
+    ///
+    /// # Errors
+    /// [`DefinitionError`] when there is no such workflow, or a component of it is not registered.
+    pub fn definition(
+        &self,
+        workflow: &Name,
+        components: &BTreeMap<Name, String>,
+    ) -> Result<Definition, DefinitionError> {
+        let found = self.workflows.get(workflow).ok_or_else(|| {
+            let names = self.workflows.keys().map(Name::as_str);
+            DefinitionError::UnknownWorkflow {
+                workflow: workflow.clone(),
+                near: nearest(workflow.as_str(), names).map(str::to_owned),
+            }
+        })?;
+        let mut pinned = BTreeMap::new();
+        let mut tools = BTreeMap::new();
+        for node in &found.nodes {
+            let digest = components.get(&node.component).ok_or_else(|| {
+                DefinitionError::UnknownComponent {
+                    workflow: workflow.clone(),
+                    node: node.name.clone(),
+                    component: node.component.clone(),
+                }
+            })?;
+            pinned.insert(node.component.clone(), digest.clone());
+            for slot in &node.slots {
+                let tool = self.tools.get(&slot.tool).expect("load checked every slot's tool");
+                tools.insert(slot.tool.clone(), tool.clone());
+            }
+        }
+        Ok(Definition {
+            format: Definition::FORMAT,
+            workflow: found.clone(),
+            tools,
+            components: pinned,
+        })
+    }
+}
+
+/// Those that are whole; where no error was found, all are.
+fn whole<T>(parts: BTreeMap<Name, Option<T>>) -> BTreeMap<Name, T> {
+    parts.into_iter().filter_map(|(name, part)| Some((name, part?))).collect()
+}
+
+fn head(files: &dyn Files, found: &RefCell<Vec<Diagnostic>>) -> Option<(Name, Settings)> {
+    let sink = Sink { file: PROJECT_FILE, found };
+    let item = open(files, sink, "create it with `project = \"name\"`, or give the project's folder")?;
+    let table = item.as_table(sink, "the project file")?;
+    let name = table.required("project", "\"refunds\"").and_then(|i| i.as_name(sink, "a project"));
+    let database = table.table("database");
+    let worker = table.table("worker");
+    table.close();
+    let database_url = database.and_then(|inner| {
+        let url = inner.text("url");
+        inner.close();
+        url.map(|at| at.value)
+    });
+    let lease = worker.and_then(|inner| {
+        let lease = inner.duration("lease", 1_000..=3_600_000);
+        inner.close();
+        lease
+    });
+    let settings = Settings { database_url, lease_ms: lease.map_or(LEASE_MS, |at| at.value) };
+    Some((name?.value, settings))
+}
+
+/// The tools by name, and whether there are some whose names could not be read.
+fn tools(schemas: &Schemas<'_>) -> (Tools, bool) {
+    each(schemas, "tools", "tool", |sink, item| tool::read(sink, item, schemas))
+}
+
+fn workflows(
+    schemas: &Schemas<'_>,
+    tools: &Tools,
+    hidden: bool,
+) -> BTreeMap<Name, Option<Workflow>> {
+    each(schemas, "workflows", "workflow", |sink, item| {
+        flow::read(sink, item, schemas, tools, hidden)
+    })
+    .0
+}
+
+/// Reads each TOML file of a folder; what they define by name, and whether some could not be read for their names.
+fn each<T>(
+    schemas: &Schemas<'_>,
+    dir: &str,
+    kind: &str,
+    read: impl Fn(Sink<'_>, &Item) -> Option<(At<Name>, Option<T>)>,
+) -> (BTreeMap<Name, Option<T>>, bool) {
+    let mut all = BTreeMap::new();
+    let mut hidden = false;
+    let names = schemas.files.list(dir).unwrap_or_else(|error| {
+        let sink = Sink { file: dir, found: schemas.found };
+        unreadable(sink, &error.to_string(), "make the folder readable");
+        Vec::new()
+    });
+    for name in names.iter().filter(|name| name.ends_with(".toml")) {
+        let path = format!("{dir}/{name}");
+        let sink = Sink { file: &path, found: schemas.found };
+        let item = open(schemas.files, sink, "make the file readable");
+        let Some((name, part)) = item.and_then(|item| read(sink, &item)) else {
+            hidden = true;
+            continue;
+        };
+        if all.insert(name.value.clone(), part).is_some() {
+            sink.report(
+                name.place,
+                Code::Duplicate,
+                format!("there is another {kind} `{}` in `{dir}/`", name.value),
+                "which of them is meant would depend on the names of the files",
+                "rename one of them",
+            );
+        }
+    }
+    (all, hidden)
+}
+
+fn open(files: &dyn Files, sink: Sink<'_>, fix: &str) -> Option<Item> {
+    match files.read(sink.file) {
+        Ok(text) => read::parse(sink, &text),
+        Err(error) => {
+            unreadable(sink, &error.to_string(), fix);
+            None
+        }
+    }
+}
+
+fn unreadable(sink: Sink<'_>, what: &str, fix: &str) {
+    let why = "a project is checked as a whole, or not at all";
+    sink.report(Place::START, Code::Unreadable, what, why, fix);
+}

@@ -1,0 +1,261 @@
+//! Tool files: what a tool can do, what it promises, and how it is asked.
+
+mod answers;
+mod lookup;
+mod promises;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use twice_core::contract::Contract;
+use twice_core::ids::Name;
+use twice_core::limits::RESPONSE_BYTES_MAX;
+use twice_core::outcome::Declarations;
+
+use crate::diagnostic::Code;
+use crate::model::{HttpTool, Operation, Tool, ToolKind};
+use crate::read::{At, Item, Place, Sink, Table};
+use crate::schemas::Schemas;
+use crate::shape;
+use crate::template::{Roots, absent};
+use crate::units::DURATION_MAX_MS;
+
+/// Time for establishing a connection, unless the file states another. Milliseconds.
+pub const CONNECT_TIMEOUT_MS: u64 = 3_000;
+
+/// Any duration but none.
+const SOME_TIME: std::ops::RangeInclusive<u64> = 1..=DURATION_MAX_MS;
+/// Kinds that the design names and this version does not perform.
+const LATER_KINDS: [&str; 6] = ["outbox", "approval", "timer", "callback", "workflow", "mcp"];
+
+/// Reads a tool file. The tool is `None` when something in it is wrong, so that whoever names it is not told that it does
+/// not exist.
+pub(crate) fn read(
+    sink: Sink<'_>,
+    root: &Item,
+    schemas: &Schemas<'_>,
+) -> Option<(At<Name>, Option<Tool>)> {
+    let table = root.as_table(sink, "the tool file")?;
+    let name = table.required("tool", "\"payments\"").and_then(|i| i.as_name(sink, "a tool"));
+    let version = table.required("version", "\"1\"").and_then(|i| i.as_text(sink, "`version`"));
+    let kind = kind(&table);
+    let model = table.flag("model");
+    let secrets = secrets(&table);
+    let base_url = base_url(&table);
+    let ca_file = table.text("ca_file").map(|at| at.value);
+    let rate = rate(&table);
+    let names: Vec<Name> = secrets.keys().cloned().collect();
+    let operations = operations(&table, schemas, &names);
+    table.close();
+    let tool = || {
+        Some(Tool {
+            name: name.clone()?.value,
+            version: version?.value,
+            model,
+            kind: ToolKind::Http(HttpTool {
+                base_url: kind.and(base_url)?,
+                secrets: secrets.into_iter().map(|(k, v)| Some((k, v?))).collect::<Option<_>>()?,
+                ca_file,
+                rate_per_second: rate,
+            }),
+            operations: operations?,
+        })
+    };
+    let tool = tool();
+    name.map(|name| (name, tool))
+}
+
+fn kind(table: &Table<'_>) -> Option<()> {
+    let item = table.required("kind", "\"http\"")?;
+    let text = item.as_text(table.sink, "`kind`")?;
+    if LATER_KINDS.contains(&text.value.as_str()) {
+        table.sink.report(
+            text.place,
+            Code::NotYet,
+            format!("tools of kind `{}` are not supported yet", text.value),
+            "nothing here could perform their operations",
+            "use `kind = \"http\"`",
+        );
+        return None;
+    }
+    table.word_of("kind", item, &[("http", ())])
+}
+
+/// The secrets by name; `None` for one that is refused, so that its uses are not reported as well.
+fn secrets(table: &Table<'_>) -> BTreeMap<Name, Option<String>> {
+    let Some(inner) = table.table("secrets") else { return BTreeMap::new() };
+    let mut secrets = BTreeMap::new();
+    for (key, member) in inner.members {
+        let Some(name) = name_of(table.sink, key, member.key, "a secret") else { continue };
+        let text = member.item.as_text(table.sink, &format!("the secret `{key}`"));
+        let good = text.filter(|text| {
+            let good = is_env(&text.value) || text.value.strip_prefix("file:").is_some_and(|p| !p.is_empty());
+            if !good {
+                // The text is not repeated: it may well be the secret (I10).
+                table.sink.report(
+                    text.place,
+                    Code::SecretLiteral,
+                    format!("the secret `{key}` is not a reference"),
+                    "a secret in a file ends up in version control, in pinned definitions and in exports (I10)",
+                    "write `env:NAME` or `file:PATH`; if this was a real secret, replace it at the provider",
+                );
+            }
+            good
+        });
+        secrets.insert(name, good.map(|text| text.value));
+    }
+    secrets
+}
+
+pub(crate) fn is_env(text: &str) -> bool {
+    text.strip_prefix("env:").is_some_and(|name| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+fn base_url(table: &Table<'_>) -> Option<String> {
+    let item = table.required("base_url", "\"env:PAYMENTS_URL\"")?;
+    let text = item.as_text(table.sink, "`base_url`")?;
+    let rest = text.value.strip_prefix("https://").or_else(|| text.value.strip_prefix("http://"));
+    let host = |rest: &str| {
+        let authority = rest.split('/').next().unwrap_or_default();
+        !authority.is_empty() && !authority.starts_with(':')
+    };
+    let plain = |c: char| c.is_ascii_graphic() && !"@?#{}\\\"<>".contains(c);
+    if is_env(&text.value) || rest.is_some_and(|rest| host(rest) && rest.chars().all(plain)) {
+        return Some(text.value);
+    }
+    // The text is not repeated: a URL with a user in it may hold a password (I10).
+    let form = "`env:NAME`, or `http://` or `https://` with a host and perhaps a path; no user, query or fragment";
+    table.bad_value("base_url", text.place, "neither a plain URL nor a reference to one", form);
+    None
+}
+
+fn rate(table: &Table<'_>) -> Option<u32> {
+    let inner = table.table("rate")?;
+    inner.required("per_second", "50");
+    let rate = inner.integer("per_second", 1..=100_000);
+    inner.close();
+    rate
+}
+
+fn operations(
+    table: &Table<'_>,
+    schemas: &Schemas<'_>,
+    secrets: &[Name],
+) -> Option<BTreeMap<Name, Operation>> {
+    let item = table.required("operation", "{ … }`, as a table `[operation.NAME]")?;
+    let inner = item.as_table(table.sink, "`operation`")?;
+    let mut operations = BTreeMap::new();
+    let mut good = true;
+    for (key, member) in inner.members {
+        let name = name_of(table.sink, key, member.key, "an operation");
+        let what = format!("operation `{key}`");
+        let operation = member
+            .item
+            .as_table(table.sink, &what)
+            .and_then(|table| operation(&table, schemas, secrets));
+        match name.zip(operation) {
+            Some((name, operation)) => drop(operations.insert(name, operation)),
+            None => good = false,
+        }
+    }
+    good.then_some(operations)
+}
+
+fn operation(
+    table: &Table<'_>,
+    schemas: &Schemas<'_>,
+    secrets: &[Name],
+) -> Option<Operation> {
+    let args = schemas.required(table, "args");
+    let incidental = table.pointers("incidental");
+    for pointer in &incidental {
+        check_args_pointer(table.sink, args.as_ref(), pointer);
+    }
+    let read = table.flag("read");
+    let times = promises::times(table, read);
+    let connect_timeout = table.duration("connect_timeout", SOME_TIME);
+    let response_max = table.size("max_response", 1..=RESPONSE_BYTES_MAX);
+    let key = promises::key(table, read);
+    let roots = Roots { args: args.as_ref(), secrets, key: key.may_be_placed() };
+    let request = section(table, "request", |inner| roots.request(inner));
+    let lookup = lookup::read(table, &roots, read);
+    let answers = answers::read(table, schemas, args.as_ref());
+    table.report_unknown();
+    if let Some(request) = &request {
+        promises::check_placement(table.sink, &key, request);
+        lookup::check_sight(table.sink, &lookup, request);
+    }
+    let key = key.value(table.sink, answers.as_ref());
+    let (lookup, by) = match lookup {
+        lookup::Stated::Lookup(lookup) => (Some(lookup.lookup), Some(lookup.contract)),
+        lookup::Stated::None => (None, None),
+        lookup::Stated::Broken => return None,
+    };
+    let (carrier, key, signals) = match key {
+        promises::Valued::Key { carrier, contract, signals } => {
+            (Some(carrier), Some(contract), signals)
+        }
+        promises::Valued::None => (None, None, promises::Signals::default()),
+        promises::Valued::Broken => return None,
+    };
+    let (times, answers) = (times?, answers?);
+    let contract = Contract {
+        read,
+        key,
+        lookup: by,
+        settle_ms: times.settle_ms,
+        timeout_ms: times.timeout.value,
+        retry: times.retry.clone(),
+        horizon_ms: times.horizon.as_ref().map_or(0, |at| at.value),
+    };
+    if !promises::check_windows(table.sink, &contract, &times, signals.retention) {
+        return None;
+    }
+    Some(Operation {
+        args_schema: args?,
+        incidental: incidental.into_iter().map(|at| at.value).collect(),
+        request: request?,
+        key_carrier: carrier,
+        lookup,
+        response_schema: answers.schema,
+        declarations: Declarations {
+            in_flight: signals.in_flight,
+            mismatch: signals.mismatch,
+            replayed: signals.replayed,
+            ..answers.declarations
+        },
+        connect_timeout_ms: connect_timeout
+            .map_or(CONNECT_TIMEOUT_MS.min(contract.timeout_ms), |at| at.value),
+        response_bytes_max: response_max.map_or(RESPONSE_BYTES_MAX, |at| at.value),
+        contract,
+    })
+}
+
+fn section<T>(
+    table: &Table<'_>,
+    key: &'static str,
+    read: impl FnOnce(&Table<'_>) -> Option<T>,
+) -> Option<T> {
+    let item = table.required(key, "{ … }`, or as a table of its own, `[operation.NAME.request]")?;
+    let inner = item.as_table(table.sink, &format!("`{key}`"))?;
+    let value = read(&inner);
+    inner.close();
+    value
+}
+
+pub(crate) fn name_of(sink: Sink<'_>, key: &str, place: Place, what: &str) -> Option<Name> {
+    let item = Item { place, kind: crate::read::Kind::Text(key.to_owned()) };
+    item.as_name(sink, what).map(|at| at.value)
+}
+
+/// Reports a pointer that no args can have.
+fn check_args_pointer(sink: Sink<'_>, args: Option<&Value>, pointer: &At<String>) {
+    if let Some(schema) = args
+        && let shape::Place::Absent { known, missing } = shape::find(schema, &pointer.value)
+    {
+        absent(sink, pointer.place, &missing, &known);
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of reading and checking projects, through the public interface.
+
+mod diagnostics;
+mod example;
+mod policies;
+mod properties;
+mod sources;
+mod support;

@@ -1,0 +1,5 @@
+//! All integration tests, in one binary.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets what it did not expect has failed")]
+
+mod fault;
