@@ -134,7 +134,7 @@ impl Progress {
             finished_at: None,
         });
         if entry.visit != visit {
-            (entry.visit, entry.failed_attempts, entry.since) = (visit, 0, at);
+            (entry.visit, entry.failed_attempts) = (visit, 0);
         }
         entry
     }

@@ -152,19 +152,23 @@ fn progress_counts_failures_of_the_current_visit() {
     };
     let mut progress = Progress::default();
     let steps = [
-        (failed(1, 1), (1, 1, None, 10)),
-        (failed(1, 2), (1, 2, None, 10)),
-        (completed(1, 7), (1, 0, Some(7), 10)),
-        (failed(2, 1), (2, 1, Some(7), 40)),
-        (completed(2, 8), (2, 0, Some(8), 40)),
-        (completed(3, 9), (3, 0, Some(9), 60)),
+        (failed(1, 1), (1, 1, None, None)),
+        (failed(1, 2), (1, 2, None, None)),
+        (completed(1, 7), (1, 0, Some(7), Some(30))),
+        (failed(2, 1), (2, 1, Some(7), Some(30))),
+        (completed(2, 8), (2, 0, Some(8), Some(50))),
+        (failed(3, 1), (3, 1, Some(8), Some(50))),
+        (completed(4, 9), (4, 0, Some(9), Some(70))),
     ];
     assert!(!progress.is_done(&name("refund")));
     for (at, (event, expected)) in (10..).step_by(10).zip(steps) {
         progress.apply(&event, Timestamp(at));
         let node = &progress.nodes[&name("refund")];
         let output = node.output.as_ref().and_then(serde_json::Value::as_i64);
-        assert_eq!((node.visit, node.failed_attempts, output, node.since.0), expected);
+        assert_eq!(
+            (node.visit, node.failed_attempts, output, node.finished_at.map(|at| at.0)),
+            expected
+        );
     }
     assert!(progress.is_done(&name("refund")));
     assert_eq!(
