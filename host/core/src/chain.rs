@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::contract::ToolClass;
 use crate::effect::State;
 use crate::event::{EffectEvent, RunEvent};
 use crate::identity::{RequestHash, tagged_sha256};
@@ -303,8 +304,11 @@ pub struct Verifier {
 #[derive(Debug, Clone)]
 struct Seen {
     state: State,
+    class: ToolClass,
     request_hash: RequestHash,
     attempts: u32,
+    /// Whether an attempt was left in doubt.
+    in_doubt: bool,
 }
 
 impl Verifier {
@@ -352,56 +356,83 @@ impl Verifier {
         Ok(())
     }
 
-    /// Beyond the table of moves: an effect is the one its identity says (I2), permits and receipts are for the request
-    /// on record (I6), and attempts are counted without gaps (I4).
     fn fold(&mut self, effect: &EffectId, event: &EffectEvent) -> Result<(), String> {
         let seen = self.effects.get_mut(effect);
         let from = seen.as_ref().map(|seen| seen.state);
         let state = transition::next(from, event.kind())
             .map_err(|illegal| format!("{effect}: {illegal}"))?;
-        if let EffectEvent::Proposed(proposal) = event {
-            if proposal.identity.effect_id() != *effect {
-                return Err(format!("{effect} is proposed with an identity that is not its own"));
-            }
-            let attempts = seen.map_or(0, |seen| seen.attempts);
-            let request_hash = proposal.request_hash.clone();
-            self.effects.insert(effect.clone(), Seen { state, request_hash, attempts });
-            return Ok(());
-        }
-        let Some(seen) = seen else {
-            return Err(format!("{effect} has no proposal"));
-        };
-        seen.state = state;
-        let for_request = match event {
-            EffectEvent::Authorized(authorization) => &authorization.request_hash,
-            EffectEvent::Confirmed(receipt) => &receipt.request_hash,
-            EffectEvent::Requested(start) => {
-                seen.attempts += 1;
-                if start.attempt != seen.attempts {
+        match (event, seen) {
+            (EffectEvent::Proposed(proposal), seen) => {
+                if proposal.identity.effect_id() != *effect {
                     return Err(format!(
-                        "{effect}: attempt {} is counted as {}",
-                        seen.attempts, start.attempt
+                        "{effect} is proposed with an identity that is not its own"
                     ));
                 }
-                &seen.request_hash
+                let proposed = Seen {
+                    state,
+                    class: proposal.contract.class(),
+                    request_hash: proposal.request_hash.clone(),
+                    attempts: seen.as_ref().map_or(0, |seen| seen.attempts),
+                    in_doubt: seen.is_some_and(|seen| seen.in_doubt),
+                };
+                self.effects.insert(effect.clone(), proposed);
+                Ok(())
+            }
+            (_, Some(seen)) => {
+                seen.take_in(event).map_err(|message| format!("{effect}: {message}"))?;
+                seen.state = state;
+                Ok(())
+            }
+            (_, None) => Err(format!("{effect} has no proposal")),
+        }
+    }
+}
+
+impl Seen {
+    /// What no honest host writes, though the table of moves knows it: a permit or receipt for another request than the
+    /// one on record (I6), attempts that are not counted one by one (I4), a second request of what may be sent once (I1),
+    /// a clean failure that clears an earlier doubt (I5).
+    fn take_in(&mut self, event: &EffectEvent) -> Result<(), String> {
+        match event {
+            EffectEvent::Authorized(authorization) => {
+                self.is_for(&authorization.request_hash, "authorized")
+            }
+            EffectEvent::Confirmed(receipt) => self.is_for(&receipt.request_hash, "confirmed"),
+            EffectEvent::Requested(start) => {
+                self.attempts += 1;
+                if start.attempt != self.attempts {
+                    return Err(format!(
+                        "attempt {} is counted as {}",
+                        self.attempts, start.attempt
+                    ));
+                }
+                if self.class == ToolClass::Neither && self.in_doubt {
+                    return Err("sent again in doubt, though its tool has neither key nor lookup"
+                        .to_owned());
+                }
+                Ok(())
+            }
+            EffectEvent::Deferred(_) if self.in_doubt && self.class != ToolClass::Read => {
+                Err("taken for not processed while an earlier attempt is in doubt".to_owned())
+            }
+            EffectEvent::Unknown(_) => {
+                self.in_doubt = true;
+                Ok(())
             }
             EffectEvent::Proposed(_)
             | EffectEvent::Failed(_)
             | EffectEvent::Deferred(_)
-            | EffectEvent::Unknown(_)
             | EffectEvent::Probed(_)
             | EffectEvent::Observed(_)
             | EffectEvent::Conflicted(_)
-            | EffectEvent::ConflictDecided(_) => &seen.request_hash,
-        };
-        if *for_request == seen.request_hash {
-            Ok(())
-        } else {
-            Err(format!(
-                "{effect} was requested as {}, but `{}` is for {for_request}",
-                seen.request_hash,
-                event.kind().as_str()
-            ))
+            | EffectEvent::ConflictDecided(_) => Ok(()),
         }
+    }
+
+    fn is_for(&self, hash: &RequestHash, kind: &str) -> Result<(), String> {
+        if *hash == self.request_hash {
+            return Ok(());
+        }
+        Err(format!("requested as {}, but `{kind}` is for {hash}", self.request_hash))
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contract {
-    /// Safe to repeat (a query, a model call): recorded, asked again freely when unanswered, never UNKNOWN.
+    /// Safe to repeat (a query, a model call): recorded, asked again freely when unanswered, never left UNKNOWN.
     pub read: bool,
     /// The idempotency key the provider honours, if it honours one.
     pub key: Option<KeyContract>,
@@ -109,7 +109,8 @@ pub enum Consistency {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Most attempts of one effect, the first included.
+    /// Most attempts of one effect, the first included. Requests in doubt that are sent again under a live key are bounded
+    /// by the horizon instead: giving up on them early would only leave the doubt to a person.
     pub attempts: u32,
     /// Wait before the second attempt; doubles from there. Milliseconds.
     pub initial_ms: u64,

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use classify::classify;
 pub use settle::{settle, settle_probe};
+pub use success::discrepancy;
 
 /// The verdict on one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

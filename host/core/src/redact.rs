@@ -151,8 +151,10 @@ impl Redactor {
     }
 
     fn keys(&self, members: Map<String, Value>) -> Map<String, Value> {
-        let (held, clean): (Vec<_>, Vec<_>) =
+        let (mut held, clean): (Vec<_>, Vec<_>) =
             members.into_iter().partition(|(key, _)| self.finds_in_text(key));
+        // The numbers must not depend on the order in which a map keeps its members.
+        held.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let mut out: Map<String, Value> = clean.into_iter().collect();
         for (key, member) in held {
             let clean = self.text(&key);

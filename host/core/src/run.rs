@@ -133,7 +133,9 @@ impl Progress {
             output: None,
             finished_at: None,
         });
-        entry.visit = visit;
+        if entry.visit != visit {
+            (entry.visit, entry.failed_attempts) = (visit, 0);
+        }
         entry
     }
 

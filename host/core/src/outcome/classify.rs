@@ -10,7 +10,8 @@ use super::{
 };
 use crate::limits::EXCERPT_BYTES_MAX;
 
-/// Judges one attempt. `first_attempt_clean` says that no earlier attempt of the effect is in doubt (true for the first).
+/// Judges one attempt. `first_attempt_clean` says that no earlier attempt of the effect is in doubt (true for the first);
+/// it is the opposite of [`Effect::earlier_attempt_in_doubt`](crate::effect::Effect::earlier_attempt_in_doubt).
 ///
 /// The order of the rules: the witness of a fault (nothing sent, nothing done) · faults that come before sending · a
 /// refusal by protocol · the answer, by what the operation declares (mismatch, in flight, duplicate, refused, not

@@ -50,8 +50,10 @@ pub(super) fn flaw(
     }
 }
 
-/// How the result differs from what was asked for, in words.
-pub(super) fn discrepancy(result: &Value, echo: &[Echo], args: &Value) -> Option<String> {
+/// How a result differs from what was asked for, in words; `None` when it does not. Integers are compared as integers.
+/// What the args leave out cannot differ; what the result leaves out does.
+#[must_use]
+pub fn discrepancy(result: &Value, echo: &[Echo], args: &Value) -> Option<String> {
     let differences: Vec<String> = echo
         .iter()
         .filter_map(|pair| {

@@ -6,8 +6,8 @@ use twice_core::ids::{EffectId, Fence, RunId};
 use twice_core::time::Timestamp;
 
 use crate::fixtures::{
-    FENCE, START, authorized, contract, effect_id, key, name, probed, proposal, receipt, run,
-    start, unknown,
+    FENCE, START, authorized, contract, deferred, effect_id, key, lookup, name, probed, proposal,
+    read, receipt, run, start, unknown,
 };
 
 fn on_effect(event: EffectEvent) -> Content {
@@ -215,10 +215,36 @@ fn well_chained_entries_that_no_honest_host_writes_are_illegal() {
         vec![proposed(), on_effect(EffectEvent::Proposed(reworded)), on_effect(authorized())],
         3,
         &format!(
-            " was requested as {hash}, but `authorized` is for {}",
+            ": requested as {hash}, but `authorized` is for {}",
             crate::fixtures::request_hash()
         ),
     );
+}
+
+#[test]
+fn a_blind_second_request_and_a_forgotten_doubt_are_illegal() {
+    let unknown = || on_effect(EffectEvent::Unknown(unknown()));
+    let begin = |contract| {
+        vec![
+            on_effect(EffectEvent::Proposed(proposal(contract))),
+            on_effect(authorized()),
+            on_effect(start(1)),
+            unknown(),
+            on_effect(start(2)),
+        ]
+    };
+    let why = ": sent again in doubt, though its tool has neither key nor lookup";
+    illegal(begin(contract(None, None)), 5, why);
+
+    let deferring = |contract| {
+        let mut contents = begin(contract);
+        contents.push(on_effect(deferred()));
+        contents
+    };
+    let why = ": taken for not processed while an earlier attempt is in doubt";
+    illegal(deferring(contract(Some(key()), None)), 6, why);
+    verify(&run(), &chain(deferring(read()))).expect("a read may be repeated");
+    verify(&run(), &chain(begin(contract(None, Some(lookup()))))).expect("absence may be proven");
 }
 
 #[test]

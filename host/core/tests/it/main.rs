@@ -1,6 +1,7 @@
 //! The rules, tested through the crate's public interface.
 
 mod chain;
+mod effect;
 mod fixtures;
 mod identity;
 mod json;

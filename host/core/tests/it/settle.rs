@@ -256,6 +256,28 @@ fn a_lookup_that_finds_confirms() {
 }
 
 #[test]
+fn a_lookup_that_finds_it_refused_fails() {
+    let mut effect = in_doubt();
+    let result = ProbeResult::Refused {
+        external_id: Some("re_1".to_owned()),
+        result: json!({ "status": "failed" }),
+        message: "`/status` is failed".to_owned(),
+    };
+    let events = settle_probe(&effect, result.clone(), Value::Null, &[], at(20));
+    for event in &events {
+        apply(&mut effect, event, at(20));
+    }
+    assert_eq!((effect.state, effect.probes.len()), (State::Failed, 1));
+    assert_eq!(effect.probes[0].1.result, result);
+    let failure = effect.failure.expect("a reason");
+    assert_eq!(
+        (failure.source, failure.message.as_str()),
+        (Some(Source::Lookup), "`/status` is failed")
+    );
+    assert_eq!((effect.answered_at, effect.hold), (Some(at(20)), None));
+}
+
+#[test]
 fn a_lookup_that_does_not_find_leaves_the_effect_unknown() {
     for result in [
         ProbeResult::Miss,
