@@ -33,7 +33,12 @@ fn memory() {
 
 #[test]
 fn stack() {
-    let host = check_steps(&json!([{ "do": "recurse" }]), limits(), "stack", "2048 KiB");
+    let host = check_steps(
+        &json!([{ "do": "recurse" }]),
+        limits(),
+        "stack",
+        "in twice_conformance::recurse (16 times)",
+    );
     assert!(host.requests.is_empty());
 }
 
@@ -61,9 +66,9 @@ fn payload_in_each_direction() {
     let host =
         check_steps(&big("request_big", limit + 1), limits(), "payload", "a request for an effect");
     assert!(host.requests.is_empty());
-    check_steps(&big("request_big", 32 << 20), limits(), "payload", &limit.to_string());
+    check_steps(&big("request_big", 8 << 20), limits(), "payload", &limit.to_string());
     check_steps(&big("big_output", limit + 1), limits(), "payload", "the node's output");
-    check_steps(&big("big_output", 20 << 20), limits(), "payload", &limit.to_string());
+    check_steps(&big("big_output", 5 << 20), limits(), "payload", &limit.to_string());
     let (ended, _) = act(&big("big_output", limit - 2), limits(), FakeHost::new(Reply::Echo));
     assert_eq!(returned(&ended).as_str().map(str::len), Some(limit - 2));
 

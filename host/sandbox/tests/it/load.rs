@@ -111,8 +111,11 @@ fn run_must_be_there_with_its_type() {
                     (func (export "realloc") (param i32 i32 i32 i32) (result i32) unreachable)
                     (func (export "run") {core} unreachable))
                 (core instance $i (instantiate $m))
+                (alias core export $i "memory" (core memory $memory))
+                (alias core export $i "realloc" (core func $realloc))
+                (alias core export $i "run" (core func $core))
                 (func $run {ty}
-                    (canon lift (core func $i "run") (memory $i "memory") (realloc (func $i "realloc"))))
+                    (canon lift (core func $core) (memory (core memory $memory)) (realloc (core func $realloc))))
                 (export "run" (func $run)))"#
         ))
     };

@@ -123,7 +123,8 @@ fn a_node_knows_where_it_stands_and_its_errors_keep_their_kind() {
                        { "do": "fatal", "message": "never" }]);
     let (ended, _) = act(&steps, limits(), FakeHost::new(Reply::Echo));
     assert_eq!(ended, Ended::Retryable("later".to_owned()));
-    let second = FakeHost { attempt: 2, ..FakeHost::new(Reply::Echo) };
+    let mut second = FakeHost::new(Reply::Echo);
+    second.attempt = 2;
     assert_eq!(act(&steps, limits(), second).0, Ended::Fatal("never".to_owned()));
 }
 
