@@ -216,8 +216,11 @@ impl Term {
         let mut text = String::new();
         for (name, value) in fields {
             let padding = " ".repeat(widest - name.chars().count());
-            let value =
-                if *name == "state" || *name == "status" { self.status(value) } else { visible(value) };
+            let value = if *name == "state" || *name == "status" {
+                self.status(value)
+            } else {
+                visible(value)
+            };
             text.push_str(&self.toned(Tone::Quiet, name));
             text.push_str(&padding);
             text.push_str("  ");
@@ -255,7 +258,8 @@ impl Term {
     /// An error as people read it: what went wrong, its causes, and what to do.
     #[must_use]
     pub fn error(&self, error: &dyn Error, fix: Option<&str>) -> String {
-        let mut text = format!("{} {}\n", self.toned(Tone::Bad, "error:"), indented(&error.to_string()));
+        let mut text =
+            format!("{} {}\n", self.toned(Tone::Bad, "error:"), indented(&error.to_string()));
         let mut said = error.to_string();
         let mut cause = error.source();
         for _ in 0..CAUSES_MAX {
@@ -286,7 +290,12 @@ impl Term {
     pub fn progress(&self, what: &str, steps: Option<u64>) -> Progress {
         let what = visible(what);
         if !self.interactive {
-            return Progress { what, steps, done: 0, display: Display::Lines(Box::new(io::stderr())) };
+            return Progress {
+                what,
+                steps,
+                done: 0,
+                display: Display::Lines(Box::new(io::stderr())),
+            };
         }
         let bar = ProgressBar::with_draw_target(steps, ProgressDrawTarget::stderr());
         let template = match steps {

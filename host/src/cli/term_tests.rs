@@ -59,7 +59,8 @@ fn status_words_have_their_colours() {
     assert_eq!(Term::plain().status("FAILED"), "FAILED");
 }
 
-const COLUMNS: [Column; 3] = [Column::id("effect_id"), Column::status("state"), Column::text("note")];
+const COLUMNS: [Column; 3] =
+    [Column::id("effect_id"), Column::status("state"), Column::text("note")];
 
 fn rows() -> Vec<Vec<String>> {
     [
@@ -90,7 +91,10 @@ fn on_a_terminal_a_table_fits_and_only_states_are_coloured() {
     assert!(bare.lines().count() > 3, "the long text is wrapped: {bare}");
     for line in bare.lines() {
         assert!(line.chars().count() <= 60, "{line}");
-        assert!(line.chars().all(|c| c == ' ' || c.is_ascii_graphic()), "no mark is left: {line:?}");
+        assert!(
+            line.chars().all(|c| c == ' ' || c.is_ascii_graphic()),
+            "no mark is left: {line:?}"
+        );
     }
 }
 
@@ -161,7 +165,8 @@ struct Document {
 #[test]
 fn json_is_one_document_in_the_order_of_declaration() {
     let mut out = Vec::new();
-    write_json(&mut out, &Document { zebra: 1, apple: json!({ "b": "ü\u{1b}", "a": [] }) }).unwrap();
+    write_json(&mut out, &Document { zebra: 1, apple: json!({ "b": "ü\u{1b}", "a": [] }) })
+        .unwrap();
     assert_eq!(
         String::from_utf8(out).unwrap(),
         "{\n  \"zebra\": 1,\n  \"apple\": {\n    \"a\": [],\n    \"b\": \"ü\\u001b\"\n  }\n}\n"
