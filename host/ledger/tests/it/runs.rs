@@ -127,7 +127,7 @@ async fn a_step_is_written_whole() {
             visit: 1,
             failed_attempts: 0,
             output: Some(json!({ "done": true })),
-            since: at,
+            finished_at: Some(at),
         };
         assert_eq!(run.progress.nodes[&name("refund")], done);
         // The projection of the run is the fold of its entries.
