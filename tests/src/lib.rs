@@ -1,4 +1,5 @@
-//! What the tests of Twice stand on: servers that misbehave exactly as told.
+//! What the tests of Twice stand on: servers that misbehave exactly as told, and the command in a project of its own.
 
 pub mod fault;
 pub mod nodes;
+pub mod project;
