@@ -1,3 +1,4 @@
 //! What the tests of Twice stand on: servers that misbehave exactly as told.
 
 pub mod fault;
+pub mod nodes;

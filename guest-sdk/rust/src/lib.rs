@@ -114,10 +114,11 @@ macro_rules! node_text {
             impl $crate::bindings::Guest for Node {
                 fn run(
                     input: ::std::string::String,
-                ) -> ::std::result::Result<::std::string::String, $crate::bindings::NodeError> {
+                ) -> ::std::result::Result<::std::string::String, $crate::bindings::NodeError>
+                {
                     $crate::start(&input, $run)
                 }
-            }
+    }
             $crate::bindings::export!(Node with_types_in $crate::bindings);
         };
     };

@@ -7,7 +7,9 @@
 
 use crate::bindings::twice::node::log as wit;
 
-pub use crate::{__log_debug as debug, __log_error as error, __log_info as info, __log_warn as warn};
+pub use crate::{
+    __log_debug as debug, __log_error as error, __log_info as info, __log_warn as warn,
+};
 
 /// How loud a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

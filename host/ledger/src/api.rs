@@ -166,7 +166,7 @@ pub struct EffectFilter {
     pub waiting: bool,
     /// After this id, for paging.
     pub after: Option<EffectId>,
-    /// At most so many (capped by the page limit).
+    /// At most so many; 0 and whatever exceeds the page limit mean the page limit.
     pub limit: u32,
 }
 
@@ -212,7 +212,7 @@ pub struct RunFilter {
     pub workflow: Option<Name>,
     /// Started before this run, for paging.
     pub before: Option<RunId>,
-    /// At most so many (capped by the page limit).
+    /// At most so many; 0 and whatever exceeds the page limit mean the page limit.
     pub limit: u32,
 }
 
@@ -236,7 +236,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// Starts a run, or finds it started already.
     ///
     /// # Errors
-    /// [`LedgerError::RunConflict`] when the id or the caller's key belongs to a run with another workflow or input.
+    /// [`LedgerError::RunConflict`] when the id or the caller's key belongs to a run with another workflow or input, or
+    /// the id to a run with another caller's key; [`LedgerError::Absent`] when its definition was not stored before.
     async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError>;
 
     /// Takes a run: the one named, or the one that has been due longest. Raises its fencing token, records the claim
@@ -263,14 +264,17 @@ pub trait Ledger: Send + Sync + 'static {
     /// Makes a step of a run durable. When this returns, it is on disk.
     ///
     /// # Errors
-    /// [`LedgerError::Fenced`]; [`LedgerError::EffectOwned`]; [`LedgerError::Indeterminate`].
+    /// [`LedgerError::Fenced`], also when the lease was ended by an earlier append; [`LedgerError::EffectOwned`];
+    /// [`LedgerError::State`] when an entry is no legal move of its effect, or `effects` does not tell the states that
+    /// the entries lead to; [`LedgerError::Indeterminate`].
     async fn append(&self, append: Append) -> Result<Head, LedgerError>;
 
     /// Writes a person's decision about a run that no worker holds; raises the fencing token, so that nothing older can
     /// write after it.
     ///
     /// # Errors
-    /// [`LedgerError::State`] when a worker holds the run or the chain has grown since.
+    /// [`LedgerError::State`] when a worker holds the run, the chain has grown since, the run would become `running`, or
+    /// an entry is no legal move. A change of the run also clears its crash count.
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError>;
 
     /// The run of that id.
@@ -280,9 +284,12 @@ pub trait Ledger: Send + Sync + 'static {
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRecord>, LedgerError>;
 
     /// The head of a run's chain.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`] when the run does not exist.
     async fn head(&self, run: &RunId) -> Result<Head, LedgerError>;
 
-    /// A page of a run's entries after number `after`.
+    /// A page of a run's entries after number `after`; `limit` as in the filters. Empty when there is no such run.
     async fn history(&self, run: &RunId, after: i64, limit: u32)
     -> Result<Vec<Entry>, LedgerError>;
 
@@ -300,7 +307,7 @@ pub trait Ledger: Send + Sync + 'static {
     /// A page of effects.
     async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError>;
 
-    /// When the next waiting run is due; `None` when none waits.
+    /// When the next run that waits (or is ready, but not yet) is due; `None` when none has a due time.
     async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError>;
 
     /// Stores a pinned definition under its digest; storing it again does nothing.

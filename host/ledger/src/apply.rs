@@ -47,7 +47,7 @@ impl Batch<'_> {
 
     async fn start(&mut self, start: &Start) -> Result<Reply, Refused> {
         if let Some(existing) = self.started_before(start).await? {
-            return Ok(Reply::Started(Started::Existing(existing)));
+            return Ok(Reply::Started(Box::new(Started::Existing(existing))));
         }
         let args = vec![start.definition.as_str().into()];
         if self.connection.fetch(sql::DEFINITION_EXISTS, args).await?.is_empty() {
@@ -63,7 +63,7 @@ impl Batch<'_> {
             input: start.input.clone(),
             created_at: start.entry.at.0,
         };
-        let mut record = new_record(start)?;
+        let mut record = start.record()?;
         let mut entries = vec![Staged { entry, moved: None }];
         let mut lock = lock_of(&record, head, now);
         let mut created = None;
@@ -77,7 +77,7 @@ impl Batch<'_> {
         lock.progress = Some(json::canonical(&progress));
         self.stage_birth(&start.id, birth, lock);
         self.stage_entries(entries);
-        Ok(Reply::Started(Started::Created(created)))
+        Ok(Reply::Started(Box::new(Started::Created(created))))
     }
 
     /// The run that a start repeats, if it repeats one.
@@ -126,7 +126,7 @@ impl Batch<'_> {
         let now = self.now().await?;
         let due = lock.claim_at.is_some_and(|at| at <= now);
         let waits = matches!(lock.state, RunState::Ready | RunState::Waiting);
-        if !due && !(early && waits) {
+        if !(due || early && waits) {
             return Ok(ClaimOutcome::Nothing);
         }
         match self.record(run).await? {
@@ -197,6 +197,9 @@ impl Batch<'_> {
         progress_made: bool,
     ) -> Result<Reply, Refused> {
         let mut lock = self.held(&write.run, fence)?;
+        if write.is_empty() && !progress_made {
+            return Ok(Reply::Head(lock.head));
+        }
         let staged = self.seal(write, fence, &mut lock)?;
         if let Some(change) = &write.change {
             let now = self.now().await?;
@@ -370,33 +373,6 @@ fn take(
     record.updated_at = at;
     let head = Head { seq: entry.seq, hash: entry.hash };
     Taken { entry: Staged { entry, moved: None }, head }
-}
-
-fn new_record(start: &Start) -> Result<RunRecord, LedgerError> {
-    let input = serde_json::from_str(&start.input).map_err(|problem| LedgerError::Corrupt {
-        table: "run",
-        column: "input",
-        key: start.id.to_string(),
-        problem: problem.to_string(),
-    })?;
-    Ok(RunRecord {
-        id: start.id.clone(),
-        workflow: start.workflow.clone(),
-        definition: start.definition.clone(),
-        input,
-        state: RunState::Ready,
-        progress: Progress::default(),
-        output: None,
-        reason: None,
-        due_at: None,
-        worker: None,
-        fence: Fence(0),
-        lease_live: false,
-        lease_until: None,
-        crashes: 0,
-        created_at: start.entry.at,
-        updated_at: start.entry.at,
-    })
 }
 
 /// The row that a record makes, but for checkpoint and output, which stay as they are.

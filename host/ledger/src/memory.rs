@@ -9,11 +9,12 @@ use twice_core::effect::{Effect, State};
 use twice_core::event::RunEvent;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::redact::Redactor;
-use twice_core::run::{Progress, RunState};
+use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_core::{json, transition};
 
 use crate::stored::{Cleaner, Projection, Write};
+use crate::work::Start;
 use crate::{
     Append, Claim, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
     LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started, rows, rules,
@@ -221,26 +222,8 @@ impl Memory {
 
     fn row(&self, owner: &RunId, effect: &Projection, now: i64) -> EffectRow {
         let live = self.runs.get(owner).is_some_and(|run| run.shown(now).lease_live);
-        EffectRow {
-            id: effect.id.clone(),
-            run: owner.clone(),
-            node: effect.node.clone(),
-            visit: effect.visit,
-            slot: effect.slot.clone(),
-            operation: effect.operation.clone(),
-            idempotency_key: effect.idempotency_key.clone(),
-            request_hash: effect.request_hash.clone(),
-            state: if effect.state == State::Requested && !live {
-                State::Unknown
-            } else {
-                effect.state
-            },
-            attempts: effect.attempts,
-            external_id: effect.external_id.clone(),
-            held: effect.held,
-            last_error: effect.last_error.clone(),
-            updated_at: Timestamp(effect.updated_at),
-        }
+        let dead = effect.state == State::Requested && !live;
+        effect.row(owner, if dead { State::Unknown } else { effect.state })
     }
 }
 
@@ -258,27 +241,20 @@ impl Ledger for MemoryLedger {
         if !memory.definitions.contains_key(&new.definition) {
             return Err(rules::absent("definition", &new.definition));
         }
-        let record = RunRecord {
+        let start = Start {
             id: new.id.clone(),
+            caller_key: key,
             workflow: new.workflow,
             definition: new.definition,
-            input: serde_json::from_str(&input).expect("canonical JSON is JSON"),
-            state: RunState::Ready,
-            progress: Progress::default(),
-            output: None,
-            reason: None,
-            due_at: None,
-            worker: None,
-            fence: Fence(0),
-            lease_live: false,
-            lease_until: None,
-            crashes: 0,
-            created_at: entry.at,
-            updated_at: entry.at,
+            input,
+            entry,
+            claim: new.claim,
         };
+        let record = start.record()?;
+        let (key, entry) = (start.caller_key, start.entry);
         let mut run = Run { record, caller_key: key, claim_at: Some(now), entries: Vec::new() };
         run.push(&entry);
-        let claimed = new.claim.map(|by| run.take(&by, entry.at, now));
+        let claimed = start.claim.map(|by| run.take(&by, entry.at, now));
         memory.runs.insert(new.id, run);
         memory.commits += 1;
         Ok(Started::Created(claimed.and_then(|outcome| match outcome {
@@ -326,7 +302,11 @@ impl Ledger for MemoryLedger {
         let Append { run, fence, entries, effects, run_change, progress_made } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
         let mut memory = self.open()?;
-        let state = memory.held(&write.run, fence)?.record.state;
+        let held = memory.held(&write.run, fence)?;
+        if write.is_empty() && !progress_made {
+            return Ok(held.head());
+        }
+        let state = held.record.state;
         memory.check(&write, state)?;
         if progress_made {
             memory.held(&write.run, fence)?.record.crashes = 0;

@@ -5,8 +5,9 @@
 
 use std::sync::LazyLock;
 
-/// How many rows or ids the prepared forms of a [`Bulk`] statement take. Few sizes, so that they stay prepared.
-pub(crate) const SIZES: [usize; 3] = [64, 8, 1];
+/// How many rows or ids the prepared forms of a [`Bulk`] statement take. Few sizes, so that they stay prepared; none
+/// larger, because SQLite looks each numbered placeholder up by walking over all before it.
+pub(crate) const SIZES: [usize; 3] = [32, 8, 1];
 
 macro_rules! now {
     () => {
@@ -284,7 +285,7 @@ mod tests {
     fn forms_fit() {
         let bulk = Bulk::ids("(", ")");
         for (rows, most, least) in
-            [(1, 1, 1), (2, 1, 8), (8, 8, 8), (9, 8, 64), (64, 64, 64), (65, 64, 64)]
+            [(1, 1, 1), (2, 1, 8), (8, 8, 8), (9, 8, 32), (32, 32, 32), (33, 32, 32)]
         {
             assert_eq!((bulk.at_most(rows).1, bulk.at_least(rows).1), (most, least), "{rows}");
         }

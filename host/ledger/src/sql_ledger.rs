@@ -80,7 +80,7 @@ impl SqlLedger {
 
     async fn write(&self, work: Work) -> Result<Reply, LedgerError> {
         let (reply, answer) = oneshot::channel();
-        let message = Message::Work(Command { work, reply });
+        let message = Message::Work(Box::new(Command { work, reply }));
         self.writer.send(message).await.map_err(|_| LedgerError::Closed)?;
         answer.await.map_err(|_| LedgerError::Closed)?
     }
@@ -137,8 +137,8 @@ impl Ledger for SqlLedger {
             definition: run.definition,
             claim: run.claim,
         };
-        match self.write(Work::Start(start)).await? {
-            Reply::Started(started) => Ok(started),
+        match self.write(Work::Start(Box::new(start))).await? {
+            Reply::Started(started) => Ok(*started),
             Reply::Claim(_) | Reply::Head(_) | Reply::Done => {
                 unreachable!("a start is answered as one")
             }

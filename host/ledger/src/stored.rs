@@ -10,8 +10,9 @@ use twice_core::ids::{EffectId, Name, RunId};
 use twice_core::json;
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
+use twice_core::time::Timestamp;
 
-use crate::{LedgerError, RunChange};
+use crate::{EffectRow, LedgerError, RunChange};
 
 /// A [`RunChange`] as stored.
 #[derive(Debug, Clone)]
@@ -41,6 +42,28 @@ pub(crate) struct Projection {
     pub(crate) updated_at: i64,
 }
 
+impl Projection {
+    /// The listed form, under the state to show.
+    pub(crate) fn row(&self, owner: &RunId, shown: State) -> EffectRow {
+        EffectRow {
+            id: self.id.clone(),
+            run: owner.clone(),
+            node: self.node.clone(),
+            visit: self.visit,
+            slot: self.slot.clone(),
+            operation: self.operation.clone(),
+            idempotency_key: self.idempotency_key.clone(),
+            request_hash: self.request_hash.clone(),
+            state: shown,
+            attempts: self.attempts,
+            external_id: self.external_id.clone(),
+            held: self.held,
+            last_error: self.last_error.clone(),
+            updated_at: Timestamp(self.updated_at),
+        }
+    }
+}
+
 /// Entries, effects and change of one write, ready to be stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
@@ -48,6 +71,13 @@ pub(crate) struct Write {
     pub(crate) entries: Vec<NewEntry>,
     pub(crate) effects: Vec<Projection>,
     pub(crate) change: Option<Change>,
+}
+
+impl Write {
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.effects.is_empty() && self.change.is_none()
+    }
 }
 
 /// Takes secrets out.

@@ -2,10 +2,11 @@
 
 use twice_core::chain::{Head, NewEntry};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::run::{Progress, RunState};
 use twice_core::time::Timestamp;
 
 use crate::stored::Write;
-use crate::{ClaimBy, ClaimOutcome, Started};
+use crate::{ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started};
 
 /// A run to start, ready to be stored.
 #[derive(Debug)]
@@ -19,10 +20,40 @@ pub(crate) struct Start {
     pub(crate) claim: Option<ClaimBy>,
 }
 
+impl Start {
+    /// The run as it will be, before anyone claims it.
+    pub(crate) fn record(&self) -> Result<RunRecord, LedgerError> {
+        let input = serde_json::from_str(&self.input).map_err(|problem| LedgerError::Corrupt {
+            table: "run",
+            column: "input",
+            key: self.id.to_string(),
+            problem: problem.to_string(),
+        })?;
+        Ok(RunRecord {
+            id: self.id.clone(),
+            workflow: self.workflow.clone(),
+            definition: self.definition.clone(),
+            input,
+            state: RunState::Ready,
+            progress: Progress::default(),
+            output: None,
+            reason: None,
+            due_at: None,
+            worker: None,
+            fence: Fence(0),
+            lease_live: false,
+            lease_until: None,
+            crashes: 0,
+            created_at: self.entry.at,
+            updated_at: self.entry.at,
+        })
+    }
+}
+
 /// One write. Whole or not at all.
 #[derive(Debug)]
 pub(crate) enum Work {
-    Start(Start),
+    Start(Box<Start>),
     Claim { by: ClaimBy, run: Option<RunId>, early: bool, at: Timestamp },
     Renew { run: RunId, fence: Fence, lease_ms: u64 },
     Append { write: Write, fence: Fence, progress_made: bool },
@@ -34,7 +65,7 @@ pub(crate) enum Work {
 /// What came of a write.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    Started(Started),
+    Started(Box<Started>),
     Claim(ClaimOutcome),
     Head(Head),
     Done,

@@ -23,7 +23,7 @@ const BATCH_ENTRIES_MAX: usize = 4_096;
 
 /// What the writer is told.
 pub(crate) enum Message {
-    Work(Command),
+    Work(Box<Command>),
     /// Finish what was taken in, and stop.
     Close,
 }
@@ -64,7 +64,7 @@ impl Writer {
                 match message {
                     Message::Work(command) => {
                         entries += command.work.entries();
-                        batch.push(command);
+                        batch.push(*command);
                     }
                     Message::Close => messages.close(),
                 }
@@ -235,5 +235,181 @@ struct Shared(Arc<sqlx::Error>);
 impl Shared {
     fn error(&self) -> sqlx::Error {
         sqlx::Error::AnyDriverError(Box::new(self.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::AtomicU32;
+
+    use async_trait::async_trait;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::LedgerOptions;
+    use crate::dialect::Migration;
+    use crate::dialect::sqlite::SqliteDialect;
+    use crate::value::{Row, Value};
+
+    /// SQLite, but the next `failing` commits fail: while an even number is left, after they became durable.
+    struct Faulty {
+        inner: SqliteDialect,
+        failing: Arc<AtomicU32>,
+        connections: AtomicU32,
+    }
+
+    struct FaultyConnection {
+        inner: Box<dyn Connection>,
+        failing: Arc<AtomicU32>,
+    }
+
+    #[async_trait]
+    impl Dialect for Faulty {
+        fn location(&self) -> &str {
+            self.inner.location()
+        }
+        fn migrations(&self) -> &'static [Migration] {
+            self.inner.migrations()
+        }
+        async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {
+            self.connections.fetch_add(1, Ordering::Relaxed);
+            let inner = self.inner.connect().await?;
+            Ok(Box::new(FaultyConnection { inner, failing: Arc::clone(&self.failing) }))
+        }
+        async fn read(&self, sql: &'static str, args: Vec<Value>) -> Result<Vec<Row>, sqlx::Error> {
+            self.inner.read(sql, args).await
+        }
+        async fn close_readers(&self) {
+            self.inner.close_readers().await;
+        }
+        fn is_busy(&self, error: &sqlx::Error) -> bool {
+            self.inner.is_busy(error)
+        }
+    }
+
+    #[async_trait]
+    impl Connection for FaultyConnection {
+        async fn begin(&mut self) -> Result<(), sqlx::Error> {
+            self.inner.begin().await
+        }
+        async fn commit(&mut self) -> Result<(), sqlx::Error> {
+            let left = self.failing.load(Ordering::Relaxed);
+            if left > 0 {
+                self.failing.store(left - 1, Ordering::Relaxed);
+                if left.is_multiple_of(2) {
+                    self.inner.commit().await?;
+                }
+                return Err(sqlx::Error::WorkerCrashed);
+            }
+            self.inner.commit().await
+        }
+        async fn rollback(&mut self) -> Result<(), sqlx::Error> {
+            self.inner.rollback().await
+        }
+        async fn script(&mut self, text: &'static str) -> Result<(), sqlx::Error> {
+            self.inner.script(text).await
+        }
+        async fn execute(
+            &mut self,
+            sql: &'static str,
+            args: Vec<Value>,
+        ) -> Result<u64, sqlx::Error> {
+            self.inner.execute(sql, args).await
+        }
+        async fn fetch(
+            &mut self,
+            sql: &'static str,
+            args: Vec<Value>,
+        ) -> Result<Vec<Row>, sqlx::Error> {
+            self.inner.fetch(sql, args).await
+        }
+        async fn close(self: Box<Self>) {
+            self.inner.close().await;
+        }
+    }
+
+    async fn faulty_writer(path: &Path) -> (Writer, Arc<Faulty>) {
+        let inner = SqliteDialect::new(path, &LedgerOptions::default());
+        let dialect = Arc::new(Faulty {
+            inner,
+            failing: Arc::new(AtomicU32::new(0)),
+            connections: AtomicU32::new(0),
+        });
+        let mut connection = dialect.connect().await.unwrap();
+        crate::migrate::run(&*dialect, &mut *connection).await.unwrap();
+        let writer = Writer {
+            dialect: Arc::clone(&dialect) as Arc<dyn Dialect>,
+            connection: Some(connection),
+            clock: None,
+            commits: Arc::new(AtomicU64::new(0)),
+            running: watch::channel(()).0,
+        };
+        (writer, dialect)
+    }
+
+    /// Hands all works in at once; returns what came of each.
+    async fn write(writer: &mut Writer, works: Vec<Work>) -> Vec<Result<Reply, LedgerError>> {
+        let (batch, answers): (Vec<_>, Vec<_>) = works
+            .into_iter()
+            .map(|work| {
+                let (reply, answer) = oneshot::channel();
+                (Command { work, reply }, answer)
+            })
+            .unzip();
+        writer.write(batch).await;
+        let mut replies = Vec::new();
+        for answer in answers {
+            replies.push(answer.await.unwrap());
+        }
+        replies
+    }
+
+    fn definition(digest: &str) -> Work {
+        Work::PutDefinition { digest: digest.to_owned(), text: "text".to_owned() }
+    }
+
+    fn renewal() -> Work {
+        let run = twice_core::ids::RunId::parse("none").unwrap();
+        Work::Renew { run, fence: twice_core::ids::Fence(1), lease_ms: 1 }
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_fails_leaves_its_writes_in_doubt() {
+        let dir = TempDir::new().unwrap();
+        let (mut writer, dialect) = faulty_writer(&dir.path().join("twice.db")).await;
+        // Not durable (1 left), then durable (2 left): the writer cannot tell them apart, and says so.
+        for (left, digest) in [(1, "sha256:a"), (2, "sha256:b")] {
+            dialect.failing.store(left, Ordering::Relaxed);
+            let works = vec![definition(digest), renewal(), definition(&format!("{digest}2"))];
+            let replies = write(&mut writer, works).await;
+            assert!(matches!(&replies[0], Err(LedgerError::Indeterminate { .. })), "{replies:?}");
+            assert!(matches!(&replies[1], Err(LedgerError::Absent { .. })), "{replies:?}");
+            assert!(matches!(&replies[2], Err(LedgerError::Indeterminate { .. })), "{replies:?}");
+            dialect.failing.store(0, Ordering::Relaxed);
+        }
+        assert_eq!(writer.commits.load(Ordering::Relaxed), 0);
+        let stored = dialect.read(crate::sql::DEFINITION, vec!["sha256:a".into()]).await.unwrap();
+        assert!(stored.is_empty());
+        let stored = dialect.read(crate::sql::DEFINITION, vec!["sha256:b".into()]).await.unwrap();
+        assert_eq!(stored.len(), 1);
+        // Each failed connection was given up, and the next write has a new one.
+        assert!(write(&mut writer, vec![definition("sha256:c")]).await[0].is_ok());
+        assert_eq!(dialect.connections.load(Ordering::Relaxed), 3);
+        assert_eq!(writer.commits.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn what_writes_nothing_commits_nothing() {
+        let dir = TempDir::new().unwrap();
+        let (mut writer, _) = faulty_writer(&dir.path().join("twice.db")).await;
+        for (works, commits) in [
+            (vec![renewal()], 0),
+            (vec![definition("sha256:a"), renewal(), definition("sha256:b")], 1),
+            (vec![definition("sha256:a")], 1),
+        ] {
+            write(&mut writer, works).await;
+            assert_eq!(writer.commits.load(Ordering::Relaxed), commits);
+        }
     }
 }

@@ -42,6 +42,8 @@ pub enum WaitFor {
     Committed,
     /// So many replies are paused at this moment.
     Paused,
+    /// So many requests were answered or dropped.
+    Settled,
 }
 
 /// The body of `PUT /_sim/switches` and, with counts, of the answer to `GET`.
@@ -239,6 +241,7 @@ impl App {
             let now = match wait_for {
                 WaitFor::Received => self.store.received(operation).await?,
                 WaitFor::Committed => self.store.committed(operation).await?,
+                WaitFor::Settled => self.store.settled(operation).await?,
                 WaitFor::Paused => self.paused.load(Ordering::SeqCst),
             };
             if now >= count {

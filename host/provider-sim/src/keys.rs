@@ -159,7 +159,7 @@ fn replay(saved: Saved, conflict: bool) -> Answer {
                 "links": { "conflicting_resource_id": id },
             } }),
         ),
-        _ => Answer::new(saved.status, saved.body).as_replay(),
+        _ => Answer::new(saved.status, saved.body).into_replay(),
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `GET`, `PUT /_sim/switches` | shows, replaces the switches: `{ "switches": [{ "name", "value"?, "path"?, "method"?, "times"?, "probability"?, "seed"? }] }` |
 //! | `GET /_sim/counters` | [`Counters`] |
 //! | `GET /_sim/requests?after=&limit=` | the log: [`Request`] |
-//! | `GET /_sim/wait?for=committed&count=1` | answers once so many effects are committed (or `received`, or `paused`); optionally of one `operation`; 504 after `timeout_ms` |
+//! | `GET /_sim/wait?for=committed&count=1` | answers once so many effects are committed (or `received`, `settled`, `paused`); optionally of one `operation`; 504 after `timeout_ms` |
 //! | `POST /_sim/continue` | lets paused replies go on |
 //! | `GET`, `POST /_sim/clock` | shows the clock; `{ "advance_ms": n }` moves it, which ages objects and keys without waiting |
 //! | `PUT /_sim/script` | `{ "lines": [ … ] }`: what the model answers, one line per call, from the start again at the end |

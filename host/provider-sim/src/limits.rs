@@ -2,6 +2,8 @@
 
 /// Largest request body taken. Bytes; what Twice itself would ever send, and then some.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// How much of a body that is too large is read, and thrown away, before the connection is given up. Bytes.
+pub const REFUSED_BYTES_MAX: usize = 16 << 20;
 /// Longest idempotency key taken. Characters; the longest that a known provider takes, rounded up.
 pub const KEY_CHARS_MAX: usize = 256;
 /// Longest text of an identifying field (order, reference, recipient). Characters.

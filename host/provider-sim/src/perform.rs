@@ -216,8 +216,9 @@ impl Work<'_> {
     }
 
     /// Answers without an effect, and keeps the answer under the key.
-    async fn refuse(self, answer: Answer) -> Result<(), StoreError> {
-        if let Some(held) = &self.held
+    async fn refuse(mut self, answer: Answer) -> Result<(), StoreError> {
+        let held = self.held.take();
+        if let Some(held) = &held
             && !self.success_only
         {
             let (app, now_ms) = (self.app, self.app.clock.now_ms());
@@ -231,6 +232,8 @@ impl Work<'_> {
                 )
                 .await?;
         }
+        // Before the answer: whoever has it may send the next request at once.
+        drop(held);
         self.replier.answer(self.app, answer).await
     }
 

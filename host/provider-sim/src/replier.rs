@@ -28,6 +28,7 @@ impl Replier {
             (false, false) => Outcome::Answered,
         };
         app.store.settle(self.seq, self.operation, outcome, Some(answer.status)).await?;
+        app.changed.send_modify(|n| *n += 1);
         // A client that left since then is indistinguishable, on the wire, from one that got the answer.
         let _ = client.send(Reply::Answer(answer));
         Ok(())
@@ -36,6 +37,7 @@ impl Replier {
     pub(crate) async fn reset(&mut self, app: &App) -> Result<(), StoreError> {
         let Some(client) = self.client.take() else { return Ok(()) };
         app.store.settle(self.seq, self.operation, Outcome::Dropped, None).await?;
+        app.changed.send_modify(|n| *n += 1);
         let _ = client.send(Reply::Reset);
         Ok(())
     }

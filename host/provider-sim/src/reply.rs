@@ -69,7 +69,7 @@ impl Answer {
         self
     }
 
-    pub(crate) fn as_replay(mut self) -> Self {
+    pub(crate) fn into_replay(mut self) -> Self {
         self.replayed = true;
         self.header("idempotent-replayed", "true")
     }
@@ -123,7 +123,7 @@ fn padded(body: &Value, bytes: u64) -> String {
 }
 
 fn endless(start: String) -> Body {
-    const CHUNK: [u8; 64 << 10] = [b' '; 64 << 10];
+    static CHUNK: [u8; 64 << 10] = [b' '; 64 << 10];
     // The last brace is held back, so that what was read so far is never a whole document.
     let start = Bytes::from(start[..start.len().saturating_sub(1)].to_owned());
     Body::from_stream(stream::unfold(

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use axum::Router;
-use axum::body::to_bytes;
+use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, Query, Request, State};
 use axum::http::{HeaderMap, header, request::Parts};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
+use futures_util::StreamExt;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -18,7 +19,7 @@ use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::control;
 use crate::keys::{self, InFlight};
-use crate::limits::REQUEST_BYTES_MAX;
+use crate::limits::{REFUSED_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::lookup::{self, Kind, Question};
 use crate::operation::Operation;
 use crate::perform::{Call, perform};
@@ -141,7 +142,7 @@ async fn take_effect(
     request: Request,
 ) -> Result<Reply, StoreError> {
     let (parts, body) = request.into_parts();
-    let Ok(bytes) = to_bytes(body, REQUEST_BYTES_MAX).await else {
+    let Some(bytes) = read_body(body).await else {
         let message =
             format!("the body must arrive in full and have at most {REQUEST_BYTES_MAX} bytes");
         return Ok(Reply::Answer(Answer::error(413, "body_too_large", &message)));
@@ -188,6 +189,24 @@ async fn take_effect(
             Ok(Ok(())) | Err(_) => Ok(Reply::Reset),
         },
     }
+}
+
+/// The body, unless it is too large or breaks off. What is too much is read to the end and thrown away, or else the
+/// client would meet a closed connection instead of the answer.
+async fn read_body(body: Body) -> Option<Vec<u8>> {
+    let mut chunks = body.into_data_stream();
+    let mut bytes = Vec::new();
+    let mut length = 0;
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.ok()?;
+        length += chunk.len();
+        if length <= REQUEST_BYTES_MAX {
+            bytes.extend_from_slice(&chunk);
+        } else if length > REFUSED_BYTES_MAX {
+            return None;
+        }
+    }
+    (length <= REQUEST_BYTES_MAX).then_some(bytes)
 }
 
 async fn take_question(

@@ -73,10 +73,10 @@ pub struct Position {
     pub attempt: u32,
 }
 
-/// What stands behind the imports of a component. One value serves one call of `run`, is handed back when the call ends,
-/// however it ends, and can then be cast back to what it was.
+/// What stands behind the imports of a component. One value serves one call of `run`. It is [`Any`], so that the caller
+/// can turn the box it gets back into its own type again.
 #[async_trait]
-pub trait Host: Send + Any {
+pub trait Host: Any + Send {
     /// Answers requests, in their order; one for `request`, several for `request-all`.
     ///
     /// # Errors

@@ -64,10 +64,9 @@ fn encoding(bytes: &[u8]) -> Result<Encoding, SandboxError> {
     }
     match Parser::new(0).parse_all(bytes).next() {
         Some(Ok(Payload::Version { encoding, .. })) => Ok(encoding),
-        Some(Ok(_)) | None => refuse("its header is incomplete; was the file cut off?"),
-        Some(Err(error)) => Err(SandboxError::NotAComponent {
-            problem: format!("its header cannot be read: {error}"),
-        }),
+        Some(Ok(_) | Err(_)) | None => {
+            refuse("its header is incomplete or of an unknown version; was the file cut off?")
+        }
     }
 }
 

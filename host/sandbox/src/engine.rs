@@ -28,7 +28,7 @@ const KEEP_RESIDENT_BYTES: usize = 256 << 10;
 /// How often running guests are asked whether their time is over.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 /// Most frames of a guest's stack in an error.
-const FRAMES_MAX: usize = 16;
+pub(crate) const FRAMES_MAX: usize = 16;
 
 /// Sets up the engine for at most `instances` components at once.
 pub(crate) fn engine(instances: u32) -> Result<Engine, SandboxError> {

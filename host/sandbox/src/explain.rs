@@ -1,15 +1,16 @@
 //! From wasmtime's errors to how a call ended, in words.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use wasmtime::{Error, Trap, WasmBacktrace};
+use wasmtime::{Error, FrameInfo, Trap, WasmBacktrace};
 
 use crate::api::Ended;
 use crate::engine::{
-    CORE_INSTANCES_MAX, MEMORIES_MAX, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
+    CORE_INSTANCES_MAX, FRAMES_MAX, MEMORIES_MAX, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
 };
-use crate::state::{State, Stop};
+use crate::state::{State, Stop, shorten};
 
 /// Longest text of a guest's error or of a trap's cause. Bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 8 << 10;
@@ -24,6 +25,11 @@ pub(crate) fn explain(error: &Error, state: &State) -> Ended {
         };
     }
     let trap = error.downcast_ref::<Trap>().copied();
+    if trap == Some(Trap::MemoryOutOfBounds) && recurses(error) {
+        let message = "the node used memory outside of its own, deep in a recursion: the stack that its language keeps in memory \
+                       is most likely used up; is the recursion without end, or too deep?";
+        return Ended::Limit { limit: "stack", message: with_stack(message.to_owned(), error) };
+    }
     if trap == Some(Trap::StackOverflow) {
         let message = format!(
             "the node's stack reached its limit of {} KiB; is a recursion without end, or too deep?",
@@ -97,7 +103,8 @@ fn untyped(cause: &str, state: &State) -> Option<(&'static str, String)> {
 
 /// The innermost cause, which says what happened; what is around it says where in the host.
 fn root(error: &Error) -> String {
-    error.chain().last().map_or_else(|| error.to_string(), ToString::to_string)
+    let cause = error.chain().last().map_or_else(|| error.to_string(), ToString::to_string);
+    format!("the call was stopped: {cause}")
 }
 
 fn words(trap: Trap) -> &'static str {
@@ -133,17 +140,27 @@ fn other_words(trap: Trap) -> &'static str {
     }
 }
 
+/// Whether the innermost frames are as many as are kept, and all of a few functions that call each other.
+fn recurses(error: &Error) -> bool {
+    let Some(trace) = error.downcast_ref::<WasmBacktrace>() else { return false };
+    let functions: BTreeSet<u32> = trace.frames().iter().map(FrameInfo::func_index).collect();
+    trace.frames().len() >= FRAMES_MAX && functions.len() <= FRAMES_MAX / 4
+}
+
 /// Adds the guest's stack, innermost function first.
 fn with_stack(message: String, error: &Error) -> String {
     let Some(trace) = error.downcast_ref::<WasmBacktrace>() else { return message };
     let mut text = message;
-    for frame in trace.frames() {
-        let name = frame.func_name().map_or_else(
-            || format!("function {}", frame.func_index()),
+    for same in trace.frames().chunk_by(|a, b| a.func_index() == b.func_index()) {
+        let name = same[0].func_name().map_or_else(
+            || format!("function {}", same[0].func_index()),
             |name| format!("{:#}", rustc_demangle::demangle(name)),
         );
         // Writing to a string cannot fail.
         _ = write!(text, "\n  in {name}");
+        if same.len() > 1 {
+            _ = write!(text, " ({} times)", same.len());
+        }
     }
-    crate::state::shorten(&text, TEXT_BYTES_MAX)
+    shorten(&text, TEXT_BYTES_MAX)
 }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::exit::Exit;
 use super::open::Place;
-use super::term::Term;
+use super::out::Out;
 
 /// Check every workflow and tool file, and say what each operation promises.
 #[derive(Debug, Args)]
@@ -15,8 +15,8 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
-        let project = place.project(term)?;
+    pub(super) fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let project = place.project(out)?;
         if self.json {
             let workflows: Vec<&str> = project.workflows.keys().map(|name| name.as_str()).collect();
             let tools: Vec<_> = project
@@ -32,15 +32,15 @@ impl Check {
                     })
                 })
                 .collect();
-            term.json(&serde_json::json!({ "workflows": workflows, "operations": tools }));
+            out.json(&serde_json::json!({ "workflows": workflows, "operations": tools }));
             return Ok(Exit::Done);
         }
         for workflow in project.workflows.values() {
-            term.line(&format!("workflow {} version {}: fine", workflow.name, workflow.version));
+            out.line(&format!("workflow {} version {}: fine", workflow.name, workflow.version));
         }
         for tool in project.tools.values() {
             for (name, operation) in &tool.operations {
-                term.line(&format!(
+                out.line(&format!(
                     "operation {}.{name}: {}",
                     tool.name,
                     twice_workflow::explain(operation)

@@ -14,7 +14,8 @@ use super::exit::Exit;
 use super::open::Place;
 use super::progress::Watch;
 use super::run;
-use super::term::Term;
+use super::out::Out;
+use super::term::Column;
 use crate::engine::operator::{Decision, Finding};
 use crate::view::{EffectDetail, EffectView};
 
@@ -131,19 +132,19 @@ pub(super) struct Conflict {
 }
 
 impl Effects {
-    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         match self {
-            Self::List(list) => list.run(term, place).await,
-            Self::Show(show) => show.run(term, place).await,
-            Self::Reconcile(reconcile) => reconcile.run(term, place).await,
-            Self::Resolve(resolve) => resolve.run(term, place).await,
-            Self::Conflict(conflict) => conflict.run(term, place).await,
+            Self::List(list) => list.run(out, place).await,
+            Self::Show(show) => show.run(out, place).await,
+            Self::Reconcile(reconcile) => reconcile.run(out, place).await,
+            Self::Resolve(resolve) => resolve.run(out, place).await,
+            Self::Conflict(conflict) => conflict.run(out, place).await,
         }
     }
 }
 
 impl List {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let ledger = place.ledger(&Arc::default()).await?;
         let state = match &self.state {
             Some(word) => match State::parse(&word.to_ascii_uppercase()) {
@@ -163,49 +164,57 @@ impl List {
         let effects: Vec<EffectView> =
             ledger.effects(&filter).await?.iter().map(EffectView::of).collect();
         if self.json {
-            term.json(&effects);
+            out.json(&effects);
             return Ok(Exit::Done);
         }
         if effects.is_empty() {
-            term.line("no such effects");
+            out.line("no such effects");
             return Ok(Exit::Done);
         }
-        let rows = effects
+        let rows: Vec<Vec<String>> = effects
             .iter()
             .map(|effect| {
                 vec![
                     effect.effect_id[..16].to_owned(),
                     effect.idempotency_key.clone(),
                     effect.kind.clone(),
-                    term.state(&effect.state),
+                    effect.state.clone(),
                     effect.attempts.to_string(),
                     effect.external_id.clone().unwrap_or_default(),
                     effect.last_error.clone().unwrap_or_default(),
                 ]
             })
             .collect();
-        let headers = ["effect", "key", "type", "state", "attempts", "external id", "last error"];
-        term.table(&headers, rows);
+        let columns = [
+            Column::id("effect"),
+            Column::id("key"),
+            Column::text("type"),
+            Column::status("state"),
+            Column::text("attempts"),
+            Column::text("external id"),
+            Column::text("last error"),
+        ];
+        out.table(&columns, &rows);
         Ok(Exit::Done)
     }
 }
 
 impl Show {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let ledger = place.ledger(&Arc::default()).await?;
         let effect = find(ledger.as_ref(), &self.effect).await?;
         let run = ledger.run(&effect.run).await?;
         let detail = EffectDetail::of(&effect, run.is_some_and(|run| run.lease_live));
         if self.json {
-            term.json(&detail);
+            out.json(&detail);
         } else {
-            print_effect(term, &detail);
+            print_effect(out, &detail);
         }
         Ok(Exit::Done)
     }
 }
 
-fn print_effect(term: &Term, effect: &EffectDetail) {
+fn print_effect(out: &Out, effect: &EffectDetail) {
     let mut lines = vec![
         ("effect_id", effect.effect_id.clone()),
         ("run_id", effect.run_id.clone()),
@@ -213,7 +222,7 @@ fn print_effect(term: &Term, effect: &EffectDetail) {
         ("request_hash", effect.request_hash.clone()),
         ("idempotency_key", effect.idempotency_key.clone()),
         ("provider_key", effect.provider_key.clone()),
-        ("state", term.state(&effect.state)),
+        ("state", effect.state.clone()),
         ("attempts", effect.attempts.to_string()),
         ("args", effect.args.to_string()),
         ("tool class", effect.tool_class.clone()),
@@ -227,23 +236,15 @@ fn print_effect(term: &Term, effect: &EffectDetail) {
         ("last_error", effect.last_error.clone()),
     ];
     lines.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    for (name, value) in lines {
-        term.line(&format!("{name:<17} {value}"));
-    }
-    for attempt in &effect.attempt_log {
-        term.line(&format!("attempt           {attempt}"));
-    }
-    for lookup in &effect.lookups {
-        term.line(&format!("lookup            {lookup}"));
-    }
-    for decision in &effect.decisions {
-        term.line(&format!("decision          {decision}"));
-    }
+    lines.extend(effect.attempt_log.iter().map(|attempt| ("attempt", attempt.to_string())));
+    lines.extend(effect.lookups.iter().map(|lookup| ("lookup", lookup.to_string())));
+    lines.extend(effect.decisions.iter().map(|decision| ("decision", decision.to_string())));
+    out.fields(&lines);
 }
 
 impl Reconcile {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(term, false))).await?;
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let engine = place.engine(Arc::new(Watch::new(out, false))).await?;
         let filter = EffectFilter {
             state: Some(State::Unknown),
             limit: PAGE_MAX,
@@ -253,13 +254,13 @@ impl Reconcile {
             engine.ledger().effects(&filter).await?.into_iter().map(|row| row.run).collect();
         runs.dedup();
         if runs.is_empty() {
-            term.line("no effect is of unknown outcome");
+            out.line("no effect is of unknown outcome");
         }
         let mut exit = Exit::Done;
         for id in runs {
             let Some(record) = engine.ledger().run(&id).await? else { continue };
-            let end = run::resume(&engine, term, &record, self.wait, false).await?;
-            run::report(term, &id, &end, false);
+            let end = run::resume(&engine, out, &record, self.wait, false).await?;
+            run::report(out, &id, &end, false);
             if Exit::of_run(&end) != Exit::Done {
                 exit = Exit::RunWaits;
             }
@@ -270,8 +271,8 @@ impl Reconcile {
 }
 
 impl Resolve {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(term, true))).await?;
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
         let effect = find(engine.ledger().as_ref(), &self.effect).await?;
         let finding = if self.confirmed {
             let text = self.receipt.as_deref().unwrap_or_default();
@@ -283,15 +284,15 @@ impl Resolve {
         };
         let decision = decision(&self.by, &self.evidence, "--evidence")?;
         let effect = engine.resolve(&effect.id, finding, &decision).await?;
-        settled(term, &effect);
+        settled(out, &effect);
         engine.ledger().close().await;
         Ok(Exit::Done)
     }
 }
 
 impl Conflict {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(term, true))).await?;
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
         let effect = find(engine.ledger().as_ref(), &self.effect).await?;
         let rule = match (self.keep, self.fail) {
             (true, _) => ConflictRule::Keep,
@@ -300,20 +301,18 @@ impl Conflict {
         };
         let decision = decision(&self.by, &self.reason, "--reason")?;
         let effect = engine.decide_conflict(&effect.id, rule, &decision).await?;
-        settled(term, &effect);
+        settled(out, &effect);
         engine.ledger().close().await;
         Ok(Exit::Done)
     }
 }
 
-fn settled(term: &Term, effect: &Effect) {
-    term.line(&format!(
-        "effect {} is {}; its run {} may go on: `twice runs resume {}`",
-        effect.id,
-        term.state(effect.state.as_str()),
-        effect.run,
-        effect.run
-    ));
+fn settled(out: &Out, effect: &Effect) {
+    out.status_line(
+        &format!("effect {} is ", effect.id),
+        effect.state.as_str(),
+        &format!("; its run {} may go on: `twice runs resume {}`", effect.run, effect.run),
+    );
 }
 
 fn decision(by: &Option<String>, why: &str, option: &str) -> anyhow::Result<Decision> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::exit::Exit;
-use super::term::Term;
+use super::out::Out;
 
 /// The files of a new project. All but the workflow are those of the example project.
 const FILES: [(&str, &str); 8] = [
@@ -43,17 +43,17 @@ pub(super) struct Init {
 }
 
 impl Init {
-    pub(super) fn run(&self, term: &Term) -> anyhow::Result<Exit> {
+    pub(super) fn run(&self, out: &Out) -> anyhow::Result<Exit> {
         let name = match &self.name {
             Some(name) => name.clone(),
             None => folder_name(&self.dir)?,
         };
         create(&self.dir, &name)?;
-        term.line(&format!("made project `{name}` in {}", self.dir.display()));
-        term.line("next:");
-        term.line("  twice node new refund          writes nodes/refund for the slots that the workflow grants it");
-        term.line("  twice node build nodes/refund  builds and registers it");
-        term.line("  twice check                    checks everything and says what each operation promises");
+        out.line(&format!("made project `{name}` in {}", self.dir.display()));
+        out.line("next:");
+        out.line("  twice node new refund          writes nodes/refund for the slots that the workflow grants it");
+        out.line("  twice node build nodes/refund  builds and registers it");
+        out.line("  twice check                    checks everything and says what each operation promises");
         Ok(Exit::Done)
     }
 }

@@ -8,6 +8,7 @@ mod exit;
 mod init;
 mod node;
 mod open;
+mod out;
 mod progress;
 mod run;
 mod runs;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use self::exit::Exit;
-use self::term::Term;
+use self::out::Out;
 use crate::engine::boundary::Boundaries;
 
 /// Runs workflow nodes that nobody has to trust. A node computes, and asks: every effect on the outside world is given
@@ -73,26 +74,26 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn main_with(boundaries: Boundaries) -> ExitCode {
     let cli = Cli::parse();
-    let term = Term::detect();
+    let out = Out::detect();
     init_logs();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            term.error(&anyhow::Error::new(error).context("cannot start the runtime"));
+            out.error(&anyhow::Error::new(error).context("cannot start the runtime"));
             return Exit::Error.into();
         }
     };
     let place = open::Place { project: cli.project, database: cli.database, boundaries };
     let done = runtime.block_on(async {
         match cli.command {
-            Command::Init(command) => command.run(&term),
-            Command::Node(command) => command.run(&term, &place).await,
-            Command::Check(command) => command.run(&term, &place),
-            Command::Run(command) => command.run(&term, &place).await,
-            Command::Runs(command) => command.run(&term, &place).await,
-            Command::Effects(command) => command.run(&term, &place).await,
-            Command::Demo(command) => command.run(&term).await,
-            Command::ProviderSim(command) => command.run(&term).await,
+            Command::Init(command) => command.run(&out),
+            Command::Node(command) => command.run(&out, &place).await,
+            Command::Check(command) => command.run(&out, &place),
+            Command::Run(command) => command.run(&out, &place).await,
+            Command::Runs(command) => command.run(&out, &place).await,
+            Command::Effects(command) => command.run(&out, &place).await,
+            Command::Demo(command) => command.run(&out).await,
+            Command::ProviderSim(command) => command.run(&out).await,
         }
     });
     // A blocking thread (a component that compiles, say) must not hold the process back.
@@ -100,7 +101,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(error) => {
-            term.error(&error);
+            out.error(&error);
             Exit::Error.into()
         }
     }

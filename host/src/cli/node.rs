@@ -12,7 +12,8 @@ use twice_sandbox::Component;
 use super::exit::Exit;
 use super::open::{Place, SystemClock};
 use super::scaffold;
-use super::term::Term;
+use super::out::Out;
+use super::term::Column;
 use crate::view::ModuleView;
 
 /// Write, build, register and inspect nodes.
@@ -91,31 +92,31 @@ pub(super) struct Inspect {
 }
 
 impl Node {
-    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         match self {
-            Self::New(new) => new.run(term, place),
-            Self::Build(build) => build.run(term, place).await,
-            Self::Add(add) => add.run(term, place).await,
-            Self::List(list) => list.run(term, place).await,
-            Self::Inspect(inspect) => inspect.run(term, place).await,
+            Self::New(new) => new.run(out, place),
+            Self::Build(build) => build.run(out, place).await,
+            Self::Add(add) => add.run(out, place).await,
+            Self::List(list) => list.run(out, place).await,
+            Self::Inspect(inspect) => inspect.run(out, place).await,
         }
     }
 }
 
 impl New {
-    fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let Language::Rust = self.lang;
         let name = Name::parse(self.name.clone())?;
-        let project = place.project(term)?;
+        let project = place.project(out)?;
         let dir = scaffold::rust_node(&place.root()?, &project, &name)?;
-        term.line(&format!("wrote {}", dir.display()));
-        term.line(&format!("build and register it with `twice node build nodes/{name}`"));
+        out.line(&format!("wrote {}", dir.display()));
+        out.line(&format!("build and register it with `twice node build nodes/{name}`"));
         Ok(Exit::Done)
     }
 }
 
 impl Build {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         if !self.dir.is_dir() {
             bail!("{} is not a folder\nfix: name a node's folder, e.g. nodes/refund; `twice node new NAME` writes one", self.dir.display());
         }
@@ -126,29 +127,30 @@ impl Build {
                 Name::parse(full.file_name().unwrap_or_default().to_string_lossy().into_owned())?
             }
         };
-        let bytes = build(term, &self.dir).await?;
-        if let Some(out) = &self.out {
-            std::fs::write(out, &bytes)
-                .with_context(|| format!("cannot write {}", out.display()))?;
-            term.line(&format!("wrote {}", out.display()));
+        let bytes = build(out, &self.dir).await?;
+        if let Some(file) = &self.out {
+            std::fs::write(file, &bytes)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            out.line(&format!("wrote {}", file.display()));
         }
         if self.no_add {
             let component = load(place, bytes).await?;
-            term.line(&format!("built {name}: {}", component.inspection().digest));
+            out.line(&format!("built {name}: {}", component.inspection().digest));
             return Ok(Exit::Done);
         }
-        register(term, place, &name, bytes).await?;
+        register(out, place, &name, bytes).await?;
         Ok(Exit::Done)
     }
 }
 
 /// Builds a Rust node, showing that it is at it.
-pub(super) async fn build(term: &Term, dir: &Path) -> anyhow::Result<Vec<u8>> {
-    let busy = term.busy(&format!("building {} (the first time takes about half a minute)", dir.display()));
+pub(super) async fn build(out: &Out, dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut progress = out.progress(&format!("building {}", dir.display()), None);
+    progress.note(&format!("building {} (the first time takes about half a minute)", dir.display()));
     let dir = dir.to_path_buf();
     let built =
         tokio::task::spawn_blocking(move || twice_sandbox::build_rust_node(&dir, &mut |_| {})).await?;
-    drop(busy);
+    progress.finish();
     Ok(built?.component)
 }
 
@@ -159,7 +161,7 @@ async fn load(place: &Place, bytes: Vec<u8>) -> anyhow::Result<Component> {
 
 /// Registers a component once the sandbox took it: what it imports is known to be offered from here on.
 pub(super) async fn register(
-    term: &Term,
+    out: &Out,
     place: &Place,
     name: &Name,
     bytes: Vec<u8>,
@@ -170,44 +172,50 @@ pub(super) async fn register(
     let digest = component.inspection().digest.clone();
     ledger.put_module(name, &digest, &bytes, SystemClock.now()).await?;
     ledger.close().await;
-    term.line(&format!("registered {name}: {digest} ({} bytes)", bytes.len()));
+    out.line(&format!("registered {name}: {digest} ({} bytes)", bytes.len()));
     Ok(())
 }
 
 impl Add {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let name = Name::parse(self.name.clone())?;
         let bytes = std::fs::read(&self.file)
             .with_context(|| format!("cannot read {}", self.file.display()))?;
-        register(term, place, &name, bytes).await?;
+        register(out, place, &name, bytes).await?;
         Ok(Exit::Done)
     }
 }
 
 impl List {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let ledger = place.ledger(&Arc::default()).await?;
         let modules: Vec<ModuleView> =
             ledger.modules().await?.iter().map(ModuleView::of).collect();
         if self.json {
-            term.json(&modules);
+            out.json(&modules);
             return Ok(Exit::Done);
         }
         if modules.is_empty() {
-            term.line("no registered components; register one with `twice node build DIR` or `twice node add NAME FILE`");
+            out.line("no registered components; register one with `twice node build DIR` or `twice node add NAME FILE`");
             return Ok(Exit::Done);
         }
-        let rows = modules
+        let rows: Vec<Vec<String>> = modules
             .into_iter()
             .map(|module| vec![module.name, module.digest, module.bytes.to_string(), module.added_at])
             .collect();
-        term.table(&["name", "digest", "bytes", "registered"], rows);
+        let columns = [
+            Column::id("name"),
+            Column::id("digest"),
+            Column::text("bytes"),
+            Column::text("registered"),
+        ];
+        out.table(&columns, &rows);
         Ok(Exit::Done)
     }
 }
 
 impl Inspect {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let bytes = if Path::new(&self.what).is_file() {
             std::fs::read(&self.what).with_context(|| format!("cannot read {}", self.what))?
         } else {
@@ -224,7 +232,7 @@ impl Inspect {
             |time| format!("compiled in {} ms", time.as_millis()),
         );
         if self.json {
-            term.json(&serde_json::json!({
+            out.json(&serde_json::json!({
                 "digest": found.digest,
                 "bytes": found.bytes,
                 "imports": found.imports,
@@ -233,16 +241,16 @@ impl Inspect {
             }));
             return Ok(Exit::Done);
         }
-        term.line(&format!("digest   {}", found.digest));
-        term.line(&format!("bytes    {}", found.bytes));
-        term.line(&format!("code     {compiled}"));
-        term.line("imports  (all it can ever ask for)");
+        out.line(&format!("digest   {}", found.digest));
+        out.line(&format!("bytes    {}", found.bytes));
+        out.line(&format!("code     {compiled}"));
+        out.line("imports  (all it can ever ask for)");
         for import in &found.imports {
-            term.line(&format!("  {import}"));
+            out.line(&format!("  {import}"));
         }
-        term.line("exports");
+        out.line("exports");
         for export in &found.exports {
-            term.line(&format!("  {export}"));
+            out.line(&format!("  {export}"));
         }
         Ok(Exit::Done)
     }

@@ -15,7 +15,7 @@ use twice_workflow::model::Definition;
 use twice_workflow::Project;
 use twice_workflow::files::DiskFiles;
 
-use super::term::Term;
+use super::out::Out;
 use crate::engine::boundary::Boundaries;
 use crate::engine::observer::Observer;
 use crate::engine::{Engine, Parts};
@@ -70,11 +70,11 @@ impl Place {
     ///
     /// # Errors
     /// When it has problems, all of them listed.
-    pub(super) fn project(&self, term: &Term) -> anyhow::Result<Project> {
+    pub(super) fn project(&self, out: &Out) -> anyhow::Result<Project> {
         match Project::load(&DiskFiles { root: self.root()? }) {
             Ok(project) => {
                 for warning in &project.warnings {
-                    term.warn(&warning.to_string());
+                    out.warn(&warning.to_string());
                 }
                 Ok(project)
             }

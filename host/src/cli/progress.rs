@@ -2,20 +2,20 @@
 
 use twice_core::ids::RunId;
 
-use super::term::Term;
+use super::out::Out;
 use crate::engine::observer::{Observer, Progress};
 
 /// Prints a line for each thing that happens; nothing when the command prints JSON.
 pub(super) struct Watch {
-    term: Term,
+    out: Out,
     quiet: bool,
 }
 
 impl Watch {
     /// A watch that prints to `term`.
     #[must_use]
-    pub(super) fn new(term: &Term, quiet: bool) -> Self {
-        Self { term: term.clone(), quiet }
+    pub(super) fn new(out: &Out, quiet: bool) -> Self {
+        Self { out: *out, quiet }
     }
 }
 
@@ -37,10 +37,12 @@ impl Observer for Watch {
                 None => format!("  {message}"),
             },
             Progress::Effect { key, state, event, .. } => {
-                format!("    {:<10} {key} ({event})", self.term.state(state.as_str()))
+                let after = format!(" {key} ({event})");
+                self.out.status_line("    ", state.as_str(), &after);
+                return;
             }
             Progress::Log { node, level, message } => format!("    {node} {level}: {message}"),
         };
-        self.term.line(&line);
+        self.out.line(&line);
     }
 }

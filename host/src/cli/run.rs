@@ -18,7 +18,7 @@ use twice_workflow::schema::Schema;
 use super::exit::Exit;
 use super::open::{self, Place, SystemClock};
 use super::progress::Watch;
-use super::term::Term;
+use super::out::Out;
 use crate::engine::{Engine, RunEnd, StartRun, StartedRun};
 
 /// Start a run (or find it started) and run it until it ends or waits.
@@ -47,10 +47,10 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
-        let project = place.project(term)?;
+    pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let project = place.project(out)?;
         let input = read_input(&self.input)?;
-        let engine = place.engine(Arc::new(Watch::new(term, self.json))).await?;
+        let engine = place.engine(Arc::new(Watch::new(out, self.json))).await?;
         let definition = open::define(&project, engine.ledger().as_ref(), &self.workflow).await?;
         check_input(&definition, &input)?;
         let id = match &self.run_id {
@@ -66,16 +66,16 @@ impl Run {
         let (id, end) = match engine.start(&definition, start).await? {
             StartedRun::Created(Some(held)) => {
                 if !self.json {
-                    term.line(&format!("run {id} of {} started", self.workflow));
+                    out.line(&format!("run {id} of {} started", self.workflow));
                 }
                 let end = engine.run_held(held).await?;
-                (id.clone(), stay(&engine, term, &id, end, self.wait, self.json).await?)
+                (id.clone(), stay(&engine, out, &id, end, self.wait, self.json).await?)
             }
             StartedRun::Created(None) => {
                 if self.json {
-                    term.json(&json!({ "run_id": id.as_str(), "state": "ready" }));
+                    out.json(&json!({ "run_id": id.as_str(), "state": "ready" }));
                 } else {
-                    term.line(&format!(
+                    out.line(&format!(
                         "run {id} of {} started; run it with `twice runs resume {id}`",
                         self.workflow
                     ));
@@ -84,15 +84,15 @@ impl Run {
             }
             StartedRun::Existing(record) => {
                 if !self.json {
-                    term.line(&format!("run {} was started before; it is {}", record.id, record.state));
+                    out.line(&format!("run {} was started before; it is {}", record.id, record.state));
                 }
                 let end = if self.detach { engine.standing(&record.id).await? } else {
-                    resume(&engine, term, &record, self.wait, self.json).await?
+                    resume(&engine, out, &record, self.wait, self.json).await?
                 };
                 (record.id, end)
             }
         };
-        report(term, &id, &end, self.json);
+        report(out, &id, &end, self.json);
         engine.ledger().close().await;
         Ok(Exit::of_run(&end))
     }
@@ -101,7 +101,7 @@ impl Run {
 /// Takes an existing run on, if it can go on: waits for a dead lease to run out, and for what it waits for.
 pub(super) async fn resume(
     engine: &Engine,
-    term: &Term,
+    out: &Out,
     record: &RunRecord,
     wait_s: u64,
     quiet: bool,
@@ -113,13 +113,13 @@ pub(super) async fn resume(
         RunState::Ready | RunState::Running | RunState::Waiting => {}
     }
     let end = engine.resume(&record.id, true).await?;
-    stay(engine, term, &record.id, end, wait_s, quiet).await
+    stay(engine, out, &record.id, end, wait_s, quiet).await
 }
 
 /// Stays with a run that waits for an instant or a lease, for so long.
 async fn stay(
     engine: &Engine,
-    term: &Term,
+    out: &Out,
     id: &RunId,
     mut end: RunEnd,
     wait_s: u64,
@@ -144,7 +144,7 @@ async fn stay(
             return Ok(end);
         }
         if told != why && !quiet {
-            term.line(&format!("waiting: {why}"));
+            out.line(&format!("waiting: {why}"));
             told = why;
         }
         let pause = until.ms_since(clock.now()).max(10);
@@ -154,7 +154,7 @@ async fn stay(
 }
 
 /// Says how a run ended.
-pub(super) fn report(term: &Term, id: &RunId, end: &RunEnd, as_json: bool) {
+pub(super) fn report(out: &Out, id: &RunId, end: &RunEnd, as_json: bool) {
     if as_json {
         let (state, output, why, due) = match end {
             RunEnd::Completed(output) => ("completed", Some(output.clone()), None, None),
@@ -166,23 +166,23 @@ pub(super) fn report(term: &Term, id: &RunId, end: &RunEnd, as_json: bool) {
             RunEnd::Quarantined => ("quarantined", None, None, None),
             RunEnd::Elsewhere => ("running", None, None, None),
         };
-        term.json(&json!({
+        out.json(&json!({
             "run_id": id.as_str(), "state": state, "output": output, "reason": why, "due_at": due,
         }));
         return;
     }
     match end {
-        RunEnd::Completed(output) => term.line(&format!("run {id} completed: {output}")),
-        RunEnd::Failed { why } => term.line(&format!("run {id} failed: {why}")),
-        RunEnd::Waiting { until, why } => term.line(&format!(
+        RunEnd::Completed(output) => out.line(&format!("run {id} completed: {output}")),
+        RunEnd::Failed { why } => out.line(&format!("run {id} failed: {why}")),
+        RunEnd::Waiting { until, why } => out.line(&format!(
             "run {id} waits until {until}: {why}\ngo on then with `twice runs resume {id}`"
         )),
-        RunEnd::Halted { why } => term.line(&format!("run {id} needs a person: {why}")),
-        RunEnd::Quarantined => term.line(&format!(
+        RunEnd::Halted { why } => out.line(&format!("run {id} needs a person: {why}")),
+        RunEnd::Quarantined => out.line(&format!(
             "run {id} is in quarantine: it killed its worker {} times in a row\nfind out why, then `twice runs release {id} --reason TEXT`",
             twice_core::limits::CRASHES_MAX
         )),
-        RunEnd::Elsewhere => term.line(&format!(
+        RunEnd::Elsewhere => out.line(&format!(
             "run {id} is held by another worker; if that worker is gone, its lease runs out soon\ngo on then with `twice runs resume {id}`"
         )),
     }

@@ -14,7 +14,8 @@ use super::exit::Exit;
 use super::open::Place;
 use super::progress::Watch;
 use super::run;
-use super::term::Term;
+use super::out::Out;
+use super::term::Column;
 use crate::engine::operator::Decision;
 use crate::view::{EntryView, RunView};
 
@@ -88,18 +89,18 @@ pub(super) struct Release {
 }
 
 impl Runs {
-    pub(super) async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         match self {
-            Self::List(list) => list.run(term, place).await,
-            Self::Show(show) => show.run(term, place).await,
-            Self::Resume(resume) => resume.run(term, place).await,
-            Self::Release(release) => release.run(term, place).await,
+            Self::List(list) => list.run(out, place).await,
+            Self::Show(show) => show.run(out, place).await,
+            Self::Resume(resume) => resume.run(out, place).await,
+            Self::Release(release) => release.run(out, place).await,
         }
     }
 }
 
 impl List {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let ledger = place.ledger(&Arc::default()).await?;
         let state = match &self.state {
             None => None,
@@ -116,32 +117,39 @@ impl List {
         };
         let runs: Vec<RunView> = ledger.runs(&filter).await?.iter().map(RunView::of).collect();
         if self.json {
-            term.json(&runs);
+            out.json(&runs);
             return Ok(Exit::Done);
         }
         if runs.is_empty() {
-            term.line("no runs; start one with `twice run WORKFLOW --input FILE`");
+            out.line("no runs; start one with `twice run WORKFLOW --input FILE`");
             return Ok(Exit::Done);
         }
-        let rows = runs
+        let rows: Vec<Vec<String>> = runs
             .iter()
             .map(|run| {
                 vec![
                     run.run_id.clone(),
                     run.workflow.clone(),
-                    term.state(&run.state),
+                    run.state.clone(),
                     run.updated_at.clone(),
                     run.reason.clone().unwrap_or_default(),
                 ]
             })
             .collect();
-        term.table(&["run", "workflow", "state", "updated", "reason"], rows);
+        let columns = [
+            Column::id("run"),
+            Column::text("workflow"),
+            Column::status("state"),
+            Column::text("updated"),
+            Column::text("reason"),
+        ];
+        out.table(&columns, &rows);
         Ok(Exit::Done)
     }
 }
 
 impl Show {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let ledger = place.ledger(&Arc::default()).await?;
         let record = find(ledger.as_ref(), &self.run).await?;
         let mut entries = Vec::new();
@@ -163,25 +171,25 @@ impl Show {
         let run = RunView::of(&record);
         let chain = broken.as_ref().map_or_else(|| "holds".to_owned(), |b| format!("broken: {b}"));
         if self.json {
-            term.json(&serde_json::json!({ "run": run, "chain": chain, "history": entries }));
+            out.json(&serde_json::json!({ "run": run, "chain": chain, "history": entries }));
         } else {
-            print_run(term, &run, &entries, &chain);
+            print_run(out, &run, &entries, &chain);
         }
         Ok(if broken.is_some() { Exit::Error } else { Exit::Done })
     }
 }
 
-fn print_run(term: &Term, run: &RunView, entries: &[EntryView], chain: &str) {
-    term.line(&format!("run {} of {}: {}", run.run_id, run.workflow, term.state(&run.state)));
+fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
+    out.status_line(&format!("run {} of {}: ", run.run_id, run.workflow), &run.state, "");
     if let Some(reason) = &run.reason {
-        term.line(&format!("  {reason}"));
+        out.line(&format!("  {reason}"));
     }
-    term.line(&format!("  input   {}", run.input));
+    out.line(&format!("  input   {}", run.input));
     if let Some(output) = &run.output {
-        term.line(&format!("  output  {output}"));
+        out.line(&format!("  output  {output}"));
     }
-    term.line(&format!("  pinned  {}", run.definition));
-    let rows = entries
+    out.line(&format!("  pinned  {}", run.definition));
+    let rows: Vec<Vec<String>> = entries
         .iter()
         .map(|entry| {
             vec![
@@ -193,28 +201,35 @@ fn print_run(term: &Term, run: &RunView, entries: &[EntryView], chain: &str) {
             ]
         })
         .collect();
-    term.table(&["seq", "at", "fence", "entry", "effect"], rows);
-    term.line(&format!("chain {chain} ({} entries)", entries.len()));
+    let columns = [
+        Column::id("seq"),
+        Column::text("at"),
+        Column::text("fence"),
+        Column::text("entry"),
+        Column::id("effect"),
+    ];
+    out.table(&columns, &rows);
+    out.line(&format!("chain {chain} ({} entries)", entries.len()));
 }
 
 impl Resume {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(term, self.json))).await?;
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let engine = place.engine(Arc::new(Watch::new(out, self.json))).await?;
         let record = find(engine.ledger().as_ref(), &self.run).await?;
-        let end = run::resume(&engine, term, &record, self.wait, self.json).await?;
-        run::report(term, &record.id, &end, self.json);
+        let end = run::resume(&engine, out, &record, self.wait, self.json).await?;
+        run::report(out, &record.id, &end, self.json);
         engine.ledger().close().await;
         Ok(Exit::of_run(&end))
     }
 }
 
 impl Release {
-    async fn run(&self, term: &Term, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(term, true))).await?;
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
         let id = RunId::parse(self.run.clone())?;
         let who = self.by.clone().unwrap_or_else(|| "unknown".to_owned());
         engine.release(&id, &Decision { who, why: self.reason.clone() }).await?;
-        term.line(&format!("run {id} may go on: `twice runs resume {id}`"));
+        out.line(&format!("run {id} may go on: `twice runs resume {id}`"));
         engine.ledger().close().await;
         Ok(Exit::Done)
     }

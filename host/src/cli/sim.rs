@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::exit::Exit;
-use super::term::Term;
+use super::out::Out;
 
 /// Start the simulated provider that the examples talk to.
 #[derive(Debug, Args)]
@@ -13,7 +13,7 @@ pub(super) struct ProviderSim {
 }
 
 impl ProviderSim {
-    pub(super) async fn run(&self, _term: &Term) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, _out: &Out) -> anyhow::Result<Exit> {
         twice_provider_sim::cli::serve(self.options.clone()).await?;
         Ok(Exit::Done)
     }

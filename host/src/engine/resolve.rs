@@ -24,7 +24,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// The results of confirmed effects of other steps that this step's slots take their objects from.
+/// The confirmed effects of other steps that this step's slots take their objects from, as `{ external_id, result }`.
 pub type Receipts = BTreeMap<(Name, Name), Value>;
 
 /// Counts the requests of each slot in this call.
@@ -53,7 +53,7 @@ pub fn propose(
         });
     }
     let selector = select(slot, request, counters)?;
-    let object = object(session, slot, selector, receipts)?;
+    let object = object(session, slot, request.item, receipts)?;
     let scope = if slot.slot.shared {
         Scope::Object { tool: slot.slot.tool.clone(), operation: slot.slot.operation.clone() }
     } else {
@@ -161,32 +161,14 @@ fn select(
     }
 }
 
+/// The business object, by the workflow's pointer into trusted durable state.
 fn object(
     session: &Session,
     slot: &CompiledSlot,
-    selector: Selector,
+    item: Option<u32>,
     receipts: &Receipts,
 ) -> Result<Option<String>, Refusal> {
-    let Some(pointer) = &slot.slot.object else { return Ok(None) };
-    let refuse = |message: String| Refusal { policy: "object", message };
     let find = |node: &Name, name: &Name| receipts.get(&(node.clone(), name.clone())).cloned();
-    let value = match (&slot.slot.uses, selector) {
-        (Uses::ForEach(array), Selector::Item(item)) => {
-            let array = source::resolve(array, &session.run.input, &find)
-                .map_err(|problem| refuse(problem.to_string()))?;
-            let length = array.as_array().map_or(0, Vec::len);
-            let element = array.get(item as usize).ok_or_else(|| {
-                refuse(format!(
-                    "slot `{}` has {length} elements; there is no element {item}",
-                    slot.slot.name
-                ))
-            })?;
-            element.pointer(pointer).cloned().ok_or_else(|| {
-                refuse(format!("element {item} of slot `{}` has nothing at `{pointer}`", slot.slot.name))
-            })?
-        }
-        _ => source::resolve(pointer, &session.run.input, &find)
-            .map_err(|problem| refuse(problem.to_string()))?,
-    };
-    source::object_text(&value).map(Some).map_err(|problem| refuse(problem.to_string()))
+    source::object_of(&slot.slot, item, &session.run.input, &find)
+        .map_err(|problem| Refusal { policy: "object", message: problem.to_string() })
 }

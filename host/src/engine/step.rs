@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEvent, Failure, RunEvent, StepFailure};
 use twice_core::ids::{EffectId, Name};
@@ -156,7 +156,9 @@ async fn receipts(session: &Session, node: &CompiledNode) -> Result<Receipts, En
     for source in sources {
         for effect in session.effects_of(&source, 1).await? {
             if let Some(receipt) = effect.receipt {
-                receipts.insert((source.clone(), effect.proposal.slot), receipt.result);
+                let trusted =
+                    json!({ "external_id": receipt.external_id, "result": receipt.result });
+                receipts.insert((source.clone(), effect.proposal.slot), trusted);
             }
         }
     }

@@ -37,7 +37,10 @@ pub enum DefinitionError {
         message: String,
     },
     /// The definition is of a format that this version does not know.
-    #[error("the definition has format {format}; this version of Twice knows format {}", Definition::FORMAT)]
+    #[error(
+        "the definition has format {format}; this version of Twice knows format {}",
+        Definition::FORMAT
+    )]
     UnknownFormat {
         /// The format it has.
         format: u64,

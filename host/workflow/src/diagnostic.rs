@@ -95,6 +95,8 @@ codes! {
     Expression = "TW2109", Error;
     /// Two slots that are one effect.
     OneEffect = "TW2110", Warning;
+    /// Two slots that make the same effect twice.
+    TwoEffects = "TW2112", Warning;
     /// A node whose time is up before its effect can answer.
     ShortTime = "TW2111", Warning;
     /// A secret written into a file.
@@ -205,7 +207,8 @@ fn distance(left: &str, right: &str) -> usize {
     for (i, a) in left.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, b) in right.iter().enumerate() {
-            let mut best = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
+            let mut best =
+                (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
             if i > 0 && j > 0 && *a == right[j - 1] && left[i - 1] == *b {
                 best = best.min(rows[i - 1][j - 1] + 1);
             }

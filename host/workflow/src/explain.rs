@@ -61,7 +61,9 @@ pub fn explain(operation: &Operation) -> String {
     match class {
         ToolClass::KeyAndLookup | ToolClass::KeyOnly | ToolClass::LookupOnly => {
             let horizon = duration_text(contract.horizon_ms);
-            lines.push(format!("person: needed when it is still unknown {horizon} after the first request"));
+            lines.push(format!(
+                "person: needed when it is still unknown {horizon} after the first request"
+            ));
         }
         ToolClass::Neither => lines.push("person: needed for every unknown outcome".to_owned()),
         ToolClass::Read => {}

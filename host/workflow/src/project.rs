@@ -119,14 +119,15 @@ fn whole<T>(parts: BTreeMap<Name, Option<T>>) -> BTreeMap<Name, T> {
 
 fn head(files: &dyn Files, found: &RefCell<Vec<Diagnostic>>) -> Option<(Name, Settings)> {
     let sink = Sink { file: PROJECT_FILE, found };
-    let item = open(files, sink, "create it with `project = \"name\"`, or give the project's folder")?;
+    let item =
+        open(files, sink, "create it with `project = \"name\"`, or give the project's folder")?;
     let table = item.as_table(sink, "the project file")?;
     let name = table.required("project", "\"refunds\"").and_then(|i| i.as_name(sink, "a project"));
     let database = table.table("database");
     let worker = table.table("worker");
     table.close();
     let database_url = database.and_then(|inner| {
-        let url = inner.text("url");
+        let url = inner.text("url").filter(|url| check_database_url(sink, url));
         inner.close();
         url.map(|at| at.value)
     });
@@ -137,6 +138,23 @@ fn head(files: &dyn Files, found: &RefCell<Vec<Diagnostic>>) -> Option<(Name, Se
     });
     let settings = Settings { database_url, lease_ms: lease.map_or(LEASE_MS, |at| at.value) };
     Some((name?.value, settings))
+}
+
+/// Reports a database URL with a password in it. The text is not repeated (I10).
+fn check_database_url(sink: Sink<'_>, url: &At<String>) -> bool {
+    let authority = url.value.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = authority.split(['/', '?']).next().unwrap_or_default();
+    let password = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    if password {
+        sink.report(
+            url.place,
+            Code::SecretLiteral,
+            "the database URL has a password in it",
+            "a secret in a file ends up in version control and in backups (I10)",
+            "write `url = \"env:NAME\"`; if this was a real password, change it",
+        );
+    }
+    !password
 }
 
 /// The tools by name, and whether there are some whose names could not be read.

@@ -113,7 +113,7 @@ pub(crate) fn parse(sink: Sink<'_>, text: &str) -> Option<Item> {
             Code::Syntax,
             format!("this is not TOML: {}", error.message()),
             "nothing in a file can be trusted while a part of it cannot be read",
-            "correct it as the TOML specification (toml.io) says",
+            "correct it as the TOML specification says",
         );
     }
     let kind = Kind::Table(members(&lines, table.get_ref())?);
@@ -316,6 +316,12 @@ impl<'a> Table<'a> {
         self.members.get(key).map(|member| &member.item)
     }
 
+    /// The same table under another name.
+    pub(crate) fn called(mut self, what: &str) -> Self {
+        what.clone_into(&mut self.what);
+        self
+    }
+
     /// The member of that key; reported when it is missing, with an example to write.
     pub(crate) fn required(&self, key: &'static str, example: &str) -> Option<&'a Item> {
         self.required_because(key, example, "there is no default that would be right for everyone")
@@ -438,7 +444,12 @@ impl<'a> Table<'a> {
         let found = words.iter().find(|(word, _)| *word == text.value);
         if found.is_none() {
             let form = format!("one of: {}", listed(words.iter().map(|(word, _)| *word)));
-            self.bad_value(key, text.place, &format!("`{}`, which means nothing", text.value), &form);
+            self.bad_value(
+                key,
+                text.place,
+                &format!("`{}`, which means nothing", text.value),
+                &form,
+            );
         }
         found.map(|(_, meaning)| *meaning)
     }

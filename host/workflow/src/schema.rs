@@ -9,12 +9,16 @@ const PATTERN_STEPS_MAX: usize = 100_000;
 
 /// Why a schema cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a usable JSON Schema at `{pointer}`: {message}")]
+#[error("not a usable JSON Schema{}: {message}", place(.pointer))]
 pub struct InvalidSchema {
     /// Where in the schema (JSON Pointer).
     pub pointer: String,
     /// What is wrong.
     pub message: String,
+}
+
+fn place(pointer: &str) -> String {
+    if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") }
 }
 
 /// One way in which a value breaks a schema.

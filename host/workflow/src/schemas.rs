@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::diagnostic::{Code, Diagnostic};
 use crate::files::{FileError, Files, is_inside};
-use crate::read::{At, Place, Sink, Table};
+use crate::read::{At, Kind, Place, Sink, Table};
 use crate::schema::Schema;
 
 /// Reads each schema file once, however often it is named.
@@ -22,9 +22,21 @@ impl<'a> Schemas<'a> {
         Self { files, found, read: RefCell::new(BTreeMap::new()) }
     }
 
-    /// The schema that a table names, under `schema` or `inline`. `None` when it names none, or none that can be used
-    /// (which is reported).
-    pub(crate) fn of(&self, table: &Table<'_>) -> Option<Value> {
+    /// The schema that the member `key` names, as a path or as `{ inline = … }`. `None` when there is no such member, or
+    /// none that can be used (which is reported).
+    pub(crate) fn optional(&self, table: &Table<'_>, key: &'static str) -> Option<Value> {
+        let item = table.item(key)?;
+        match &item.kind {
+            Kind::Text(_) => self.file(table.sink, &item.as_text(table.sink, key)?),
+            Kind::Table(_) => self.required(table, key),
+            Kind::Integer(_) | Kind::Float(_) | Kind::Flag(_) | Kind::Date | Kind::Array(_) => {
+                let form = "a path, or `{ inline = … }`";
+                item.wrong(table.sink, &format!("`{key}`"), form)
+            }
+        }
+    }
+
+    fn of(&self, table: &Table<'_>) -> Option<Value> {
         let path = table.text("schema");
         let inline = table.item("inline");
         match (path, inline) {

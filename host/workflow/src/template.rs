@@ -14,7 +14,13 @@ const METHODS: [(&str, &str); 5] =
     [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
 /// What the host itself decides; a template that set them could break the framing of a request, or its destination.
 const HEADERS_OF_HOST: [&str; 8] = [
-    "host", "content-length", "transfer-encoding", "connection", "te", "upgrade", "trailer",
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "te",
+    "upgrade",
+    "trailer",
     "expect",
 ];
 /// What a template may refer to.
@@ -126,7 +132,8 @@ impl Roots<'_> {
             }
             Piece::Reference { pointer, optional: false } => {
                 let good = self.reference(sink, place, &pointer, false);
-                (self.has_one_text(sink, place, &pointer) && good).then_some(Part::Reference(pointer))
+                (self.has_one_text(sink, place, &pointer) && good)
+                    .then_some(Part::Reference(pointer))
             }
         }
     }
@@ -168,7 +175,7 @@ impl Roots<'_> {
             sink.report(
                 place,
                 Code::KeyPlacement,
-                "`{/key}` is used, and the operation declares `key = \"none\"`",
+                "`{/key}` is used, and the operation declares no key",
                 "without a declared key there is no key format, and nothing may rely on the provider honouring it",
                 "use `{/effect_id}` for a reference of ours, or declare the key",
             );
@@ -262,6 +269,7 @@ impl Roots<'_> {
             .and_then(|raw| self.path(table.sink, &raw));
         let query = self.texts(table, "query", |_, _| true);
         let headers = self.texts(table, "headers", check_header);
+        let headers = headers.filter(|headers| check_header_values(table, headers));
         let body = table.item("body").map(|item| self.template(table.sink, item));
         let (method, place) = method?;
         if method == "GET" && body.is_some() {
@@ -277,7 +285,13 @@ impl Roots<'_> {
             Some(body) => Some(body?),
             None => None,
         };
-        Some(HttpRequest { method: method.to_owned(), path: path?, query: query?, headers: headers?, body })
+        Some(HttpRequest {
+            method: method.to_owned(),
+            path: path?,
+            query: query?,
+            headers: headers?,
+            body,
+        })
     }
 
     fn texts(
@@ -335,7 +349,8 @@ impl Roots<'_> {
                 }
             }
         }
-        let dots = |segment: &[Part]| matches!(segment, [Part::Literal(s)] if s == "." || s == "..");
+        let dots =
+            |segment: &[Part]| matches!(segment, [Part::Literal(s)] if s == "." || s == "..");
         if segments.is_empty() || segments.iter().any(|s| s.is_empty() || dots(s)) {
             return refuse(
                 "the path has an empty segment, or one that is `.` or `..`",
@@ -357,7 +372,7 @@ pub(crate) fn absent(sink: Sink<'_>, place: Place, missing: &str, known: &[&str]
     );
 }
 
-fn check_header(sink: Sink<'_>, (name, place): (&str, Place)) -> bool {
+pub(crate) fn check_header(sink: Sink<'_>, (name, place): (&str, Place)) -> bool {
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     let (what, fix) = if name.is_empty() || !name.chars().all(token) {
         (format!("`{name}` cannot be the name of a header"), "use letters, digits and `-`")
@@ -369,6 +384,22 @@ fn check_header(sink: Sink<'_>, (name, place): (&str, Place)) -> bool {
     let why = "a request must mean the same to every server on its way";
     sink.report(place, Code::BadValue, what, why, fix);
     false
+}
+
+/// A line break in a header would be another header.
+fn check_header_values(table: &Table<'_>, headers: &BTreeMap<String, Text>) -> bool {
+    let mut good = true;
+    for (name, text) in headers {
+        let broken = text.0.iter().any(
+            |part| matches!(part, Part::Literal(text) if text.chars().any(|c| c.is_control() && c != '\t')),
+        );
+        if broken {
+            let what = "a text with a line break or another control character in it";
+            table.bad_value(name, table.place, what, "plain text");
+            good = false;
+        }
+    }
+    good
 }
 
 /// Whether a request has a reference to `pointer` anywhere.

@@ -29,23 +29,29 @@ fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// A duration as its author would write it: in the largest unit that divides it.
+/// A duration for people, exact: `24h`, `21h36m`, `30d`, `7s500ms`.
 pub(crate) fn duration_text(ms: u64) -> String {
-    shown(ms, &DURATIONS)
+    let mut text = String::new();
+    let mut rest = ms;
+    for (name, factor) in DURATIONS.iter().rev() {
+        // One day is known to most as 24h, as providers write it.
+        let wanted = if *name == "d" { rest >= 2 * factor } else { rest >= *factor };
+        if wanted {
+            text.push_str(&format!("{}{name}", rest / factor));
+            rest %= factor;
+        }
+    }
+    if text.is_empty() { "0ms".to_owned() } else { text }
 }
 
-/// A size as its author would write it.
+/// A size as its author would write it: in the largest unit that divides it.
 pub(crate) fn size_text(bytes: u64) -> String {
-    shown(bytes, &SIZES)
-}
-
-fn shown(amount: u64, units: &[(&str, u64)]) -> String {
-    let (name, factor) = units
+    let (name, factor) = SIZES
         .iter()
         .rev()
-        .find(|(_, factor)| amount > 0 && amount.is_multiple_of(*factor))
-        .unwrap_or(&units[0]);
-    format!("{}{name}", amount / factor)
+        .find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor))
+        .unwrap_or(&SIZES[0]);
+    format!("{}{name}", bytes / factor)
 }
 
 #[cfg(test)]
@@ -78,7 +84,10 @@ mod tests {
 
     #[test]
     fn shows_what_it_reads() {
-        for text in ["500ms", "10s", "5m", "25h", "30d"] {
+        assert_eq!(duration_text(7_500), "7s500ms");
+        assert_eq!(duration_text(77_760_000), "21h36m");
+        assert_eq!(duration_text(0), "0ms");
+        for text in ["500ms", "10s", "5m", "24h", "30d"] {
             assert_eq!(duration_ms(text).map(duration_text).as_deref(), Some(text));
         }
         for text in ["512B", "64KiB", "64MiB", "1GiB"] {

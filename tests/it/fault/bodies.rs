@@ -50,6 +50,8 @@ fn a_body_is_json_or_it_is_not() {
     check(b"\xef\xbb\xbf{\"id\":\"re_1\"}", not_json);
     check(b"{\"id\":\"\xff\xfe\"}", not_json);
     check(b"{\"id\":NaN}", not_json);
+    check(b"{\"id\":\"re_1\",\"id\":\"re_2\"}", not_json);
+    check(b"{\"id\":9007199254740993}", not_json);
     check(b"{\"id\":\"\\ud800\"}", not_json);
     check(format!("{}1{}", "[".repeat(1_000), "]".repeat(1_000)).as_bytes(), not_json);
 }

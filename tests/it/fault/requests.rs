@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use twice::tool::http::{HttpConfig, HttpDriver};
+use twice::tool::http::{HttpConfig, HttpDriver, plain_client};
 use twice::tool::registry::{AnyRequest, Drivers};
 use twice::tool::secret::{FixedSecrets, SecretError, SecretSource, SystemSecrets};
 use twice::tool::{Driver, PrepareError};
@@ -138,6 +138,8 @@ fn requests_that_would_be_another_one_are_refused() {
     ] {
         check_refused(path, json!({ "id": id, "amount": 1 }), expected);
     }
+    let long = json!({ "id": "x".repeat(9_000), "amount": 1 });
+    check_refused(path, long, "url of payments.refund: it is over 8000 bytes");
     check_refused(|_| {}, json!({}), "body.amount of payments.refund refers to `/args/amount`");
     let header = |name: &'static str, value: &'static str| {
         move |operation: &mut Operation| {
@@ -196,6 +198,18 @@ fn the_registry_sends_by_kind() {
         let AnyRequest::Http(_) = &prepared.request;
         let soon = std::time::Instant::now() + std::time::Duration::from_secs(60);
         assert_eq!(End::of(&drivers.send(prepared.request, soon).await), End::Status(201));
+        server.finish().await;
+    });
+}
+
+/// It has no effect to witness, and works outside any.
+#[test]
+fn the_plain_client_is_for_servers_of_our_own() {
+    run(async {
+        let script = vec![Step::ReadRequest, reply(200, &[], "{}")];
+        let server = FaultServer::start(None, vec![script]).await;
+        let answer = plain_client().unwrap().get(server.url()).send().await.unwrap();
+        assert_eq!(answer.status(), 200);
         server.finish().await;
     });
 }

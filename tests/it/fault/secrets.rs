@@ -8,7 +8,7 @@ use twice_core::outcome::Exchange;
 use twice_tests::fault::{FaultServer, Script, Step, reply};
 use twice_workflow::model::{Operation, Part, Template, Text};
 
-use super::support::{Bench, literal, name, operation, run};
+use super::support::{Bench, literal, name, operation, reference, run};
 
 const CANARY: &str = "canary/7f3a+9d=c0ffee";
 
@@ -94,6 +94,64 @@ fn failures_do_not_tell_secrets() {
         let late = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         check_clean("late", &format!("{:?}", bench("http://127.0.0.1:1").send_before(late).await));
     });
+}
+
+/// Providers put what they were sent into their errors, in whatever form.
+#[test]
+fn an_answer_that_repeats_a_secret_is_redacted() {
+    let encoded = "canary%2F7f3a%2B9d%3Dc0ffee";
+    let long = format!("{}{CANARY}{}", "x".repeat(4_090), "y".repeat(10_000));
+    // Read no further than to the middle of the secret.
+    let cut = format!("{}{CANARY}{CANARY}{CANARY}", "x".repeat(4_085));
+    let bodies = [
+        cut,
+        format!("{{\"error\":\"bad key {CANARY}\",\"{CANARY}\":[\"{encoded}\"]}}"),
+        format!("<html>no such resource: /bot/t-{encoded}?api_key={CANARY}</html>"),
+        long,
+    ];
+    let headers =
+        [("location", format!("/login?key={encoded}")), ("x-request-id", CANARY.to_owned())];
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    for body in bodies {
+        for status in [201, 401, 500] {
+            let script = vec![Step::ReadRequest, reply(status, &headers, &body)];
+            let (exchange, _) = run(exchange(script));
+            assert!(exchange.result.is_ok(), "{exchange:?}");
+            check_clean("the exchange", &format!("{exchange:?}"));
+        }
+    }
+}
+
+/// What a guest found out, or was given by mistake, is not kept because it came through its args.
+#[test]
+fn args_that_hold_a_secret_are_redacted_where_they_are_kept() {
+    let mut operation = leaky_operation();
+    operation.request.headers.insert("x-note".to_owned(), reference("/args/note"));
+    let secrets = [("TOKEN", CANARY)];
+    let mut bench = Bench::with_secrets("https://api.example.com", operation, None, &secrets);
+    bench.args["note"] = format!("key is {CANARY}").into();
+    let prepared = bench.driver.prepare(&bench.call()).unwrap();
+    check_clean("stored", &prepared.stored.to_string());
+    check_clean("the debug form", &format!("{prepared:?}"));
+}
+
+#[test]
+fn the_redactor_learns_a_secret_before_it_is_used() {
+    let bench = bench("https://api.example.com");
+    assert_eq!(bench.redactor.read().unwrap().text(CANARY), CANARY);
+    bench.driver.prepare(&bench.call()).unwrap();
+    check_clean("the redactor's text", &bench.redactor.read().unwrap().text(CANARY));
+}
+
+#[test]
+fn a_secret_too_short_to_be_found_is_not_used() {
+    let secrets = [("TOKEN", "ab")];
+    let bench = Bench::with_secrets("https://api.example.com", leaky_operation(), None, &secrets);
+    let error = bench.driver.prepare(&bench.call()).unwrap_err().to_string();
+    assert!(
+        error.contains("secret `token` of tool payments (env:TOKEN): a secret of 2 char"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use twice::tool::{Call, Driver};
 use twice_core::contract::{Contract, KeyContract, Replay, RetentionBasis, Retry};
 use twice_core::identity::KeyFormat;
 use twice_core::ids::{EffectId, Name, RunId};
-use twice_core::outcome::{Declarations, Exchange, FaultKind, Sent, Verdict};
+use twice_core::outcome::{Declarations, Exchange, FaultKind, Sent, Verdict, classify};
 use twice_core::redact::Redactor;
 use twice_tests::fault::{Authority, FaultServer, Script, Seen, TlsServer};
 use twice_workflow::model::{
@@ -98,7 +98,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// `ca` is trusted beside the system's roots.
+    /// `ca` is trusted beside the system's roots; without one, a stranger is, so that no test needs the system to have any.
     pub(super) fn new(base_url: &str, operation: Operation, ca: Option<&Authority>) -> Self {
         Self::with_secrets(base_url, operation, ca, &[])
     }
@@ -110,9 +110,8 @@ impl Bench {
         secrets: &[(&str, &str)],
     ) -> Self {
         let root = tempfile::tempdir().unwrap();
-        if let Some(ca) = ca {
-            std::fs::write(root.path().join("ca.pem"), ca.pem()).unwrap();
-        }
+        let pem = ca.map_or_else(|| Authority::new().pem(), Authority::pem);
+        std::fs::write(root.path().join("ca.pem"), pem).unwrap();
         let redactor = Arc::new(RwLock::new(Redactor::default()));
         let driver = HttpDriver::new(HttpConfig {
             secrets: Arc::new(FixedSecrets::new(
@@ -131,7 +130,7 @@ impl Bench {
                     .iter()
                     .map(|(secret, _)| (name(&secret.to_lowercase()), format!("env:{secret}")))
                     .collect(),
-                ca_file: ca.map(|_| "ca.pem".to_owned()),
+                ca_file: Some("ca.pem".to_owned()),
                 rate_per_second: None,
             }),
             operations: BTreeMap::from([(name("refund"), operation.clone())]),
@@ -301,6 +300,12 @@ pub(super) fn check(row: &Row, operation: &Operation) {
 pub(super) fn check_exchange(row: &Row, over: &str, exchange: &Exchange) {
     let context = format!("{} over {over} ({}): {exchange:?}", row.name, row.rule);
     assert_eq!(End::of(exchange), row.end, "{context}");
+    let outcome = classify(exchange, &Declarations::default(), &Value::Null, true);
+    assert_eq!(
+        (outcome.verdict, outcome.rule.0.as_str()),
+        (row.verdict, row.rule.as_str()),
+        "{context}"
+    );
     let not_sent = row.verdict == Verdict::NotSent;
     assert_eq!(exchange.sent == Sent::Nothing, not_sent, "{context}");
 }

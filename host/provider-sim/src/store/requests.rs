@@ -189,6 +189,19 @@ impl Store {
             .collect()
     }
 
+    /// How many requests were answered or dropped since the last reset, of one operation or of all.
+    pub(crate) async fn settled(&self, operation: Option<&str>) -> Result<u64, StoreError> {
+        let count: i64 = sqlx::query_scalar(
+            "SELECT coalesce(sum(requests), 0) FROM outcome \
+             WHERE ($1 IS NULL OR operation = $1)",
+        )
+        .bind(operation)
+        .fetch_one(&self.pool)
+        .await
+        .doing("count outcomes")?;
+        Ok(count.unsigned_abs())
+    }
+
     /// How many requests arrived since the last reset, for one operation or all.
     pub(crate) async fn received(&self, operation: Option<&str>) -> Result<u64, StoreError> {
         let count: i64 = sqlx::query_scalar(

@@ -1,1 +1,10 @@
-fn main() {}
+//! The sandbox, through its public interface: real nodes, hostile components, every limit.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test may fail like the test itself")]
+
+mod cache;
+mod hostile;
+mod limits;
+mod load;
+mod nodes;
+mod support;

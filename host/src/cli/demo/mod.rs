@@ -17,7 +17,7 @@ use twice_workflow::files::DiskFiles;
 use self::provider::Provider;
 use super::exit::Exit;
 use super::open::Place;
-use super::term::Term;
+use super::out::Out;
 use super::{init, node, scaffold};
 use crate::engine::boundary::Boundaries;
 
@@ -37,35 +37,46 @@ pub(super) struct Demo {
 }
 
 impl Demo {
-    pub(super) async fn run(&self, term: &Term) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, out: &Out) -> anyhow::Result<Exit> {
         let temporary = tempfile::tempdir().context("cannot make a temporary folder")?;
         let root = match &self.keep {
             Some(dir) => dir.clone(),
             None => temporary.path().join("demo"),
         };
-        term.title("1. A project with one node that nobody has to trust");
-        prepare(term, &root).await?;
-        term.title("2. A provider of its own: another process, another database");
+        out.title("1. A project with one node that nobody has to trust");
+        prepare(out, &root).await?;
+        out.title("2. A provider of its own: another process, another database");
         let provider = Provider::start(&root).await?;
-        term.line(&format!("payments listens on {}", provider.url()));
+        out.line(&format!("payments listens on {}", provider.url()));
         let stage = Stage { root, provider };
-        let outcome = stage.play(term).await;
+        let outcome = stage.play(out).await;
         stage.provider.stop().await;
         outcome?;
-        term.title("One refund. Confirmed, with its receipt, after a kill and two resumes.");
+        out.title("One refund. Confirmed, with its receipt, after a kill and two resumes.");
         Ok(Exit::Done)
     }
 }
 
-async fn prepare(term: &Term, root: &Path) -> anyhow::Result<()> {
+async fn prepare(out: &Out, root: &Path) -> anyhow::Result<()> {
     init::create(root, "demo")?;
     let name = Name::parse("refund")?;
     let project = Project::load(&DiskFiles { root: root.to_path_buf() })
         .map_err(|problems| anyhow::anyhow!("the demo's project has problems: {problems:?}"))?;
     let dir = scaffold::rust_node(root, &project, &name)?;
-    let bytes = node::build(term, &dir).await?;
+    if let Some(target) = shared_target() {
+        let config = format!("[build]\ntarget-dir = {:?}\n", target.display().to_string());
+        init::write_new(&root.join(".cargo/config.toml"), &config)?;
+    }
+    let bytes = node::build(out, &dir).await?;
     let place = Place { project: Some(root.to_path_buf()), database: None, boundaries: Boundaries::none() };
-    node::register(term, &place, &name, bytes).await
+    node::register(out, &place, &name, bytes).await
+}
+
+/// A build folder that later demos find warm.
+fn shared_target() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    Some(cache.join("twice").join("demo-target"))
 }
 
 struct Stage {
@@ -74,8 +85,8 @@ struct Stage {
 }
 
 impl Stage {
-    async fn play(&self, term: &Term) -> anyhow::Result<()> {
-        term.title("3. A worker asks for the refund. The provider commits it, and before its answer is recorded:");
+    async fn play(&self, out: &Out) -> anyhow::Result<()> {
+        out.title("3. A worker asks for the refund. The provider commits it, and before its answer is recorded:");
         self.provider.hold_answers().await?;
         let mut worker = self.twice(&[
             "run", WORKFLOW, "--input", "input.json", "--run-id", RUN, "--wait", "0",
@@ -85,28 +96,28 @@ impl Stage {
         let status = worker.wait().await.context("cannot wait for the worker")?;
         ensure!(!status.success(), "the worker ended by itself; nothing was interrupted");
         self.provider.answer_again().await?;
-        term.line(&format!("SIGKILL ({status}). The provider has paid; the worker never heard."));
+        out.line(&format!("SIGKILL ({status}). The provider has paid; the worker never heard."));
 
-        term.title("4. What the ledger says, before any worker runs");
+        out.title("4. What the ledger says, before any worker runs");
         let effect = self.wait_for_unknown().await?;
-        show(term, &effect);
+        show(out, &effect);
         ensure!(effect["idempotency_key"] == "refund/run-781/order-42/full-damaged-item", "the key is {}", effect["idempotency_key"]);
 
-        term.title("5. Resume");
-        self.resume(term).await?;
+        out.title("5. Resume");
+        self.resume(out).await?;
         let confirmed = self.effect().await?;
-        show(term, &confirmed);
+        show(out, &confirmed);
 
-        term.title("6. Resume again");
-        self.resume(term).await?;
+        out.title("6. Resume again");
+        self.resume(out).await?;
         let again = self.effect().await?;
         ensure!(again == confirmed, "the second resume changed the effect: {again}");
-        term.line("nothing was sent, nothing was written");
+        out.line("nothing was sent, nothing was written");
 
-        term.title("7. What the provider counted");
+        out.title("7. What the provider counted");
         let refunds = self.provider.distinct_refunds().await?;
         let requests = self.provider.refund_requests().await?;
-        term.line(&format!("requests received: {requests}, refunds made: {refunds}"));
+        out.line(&format!("requests received: {requests}, refunds made: {refunds}"));
         ensure!(refunds == 1, "the provider made {refunds} refunds");
         ensure!(confirmed["state"] == "CONFIRMED", "the effect is {}", confirmed["state"]);
         ensure!(!confirmed["external_receipt"]["external_id"].is_null(), "the receipt names no refund");
@@ -138,10 +149,10 @@ impl Stage {
         self.json(&["effects", "show", &id, "--json"]).await
     }
 
-    async fn resume(&self, term: &Term) -> anyhow::Result<()> {
+    async fn resume(&self, out: &Out) -> anyhow::Result<()> {
         let output = self.command(&["runs", "resume", RUN]).output().await?;
         for line in String::from_utf8_lossy(&output.stdout).lines() {
-            term.line(line);
+            out.line(line);
         }
         if !output.status.success() {
             bail!("resuming failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -177,7 +188,8 @@ impl Stage {
     }
 }
 
-fn show(term: &Term, effect: &Value) {
+fn show(out: &Out, effect: &Value) {
+    let mut fields = Vec::new();
     for name in [
         "effect_id",
         "run_id",
@@ -191,11 +203,11 @@ fn show(term: &Term, effect: &Value) {
     ] {
         let Some(value) = effect.get(name) else { continue };
         let text = match value {
-            Value::String(text) if name == "state" => term.state(text),
             Value::String(text) => text.clone(),
             Value::Null => continue,
             other => other.to_string(),
         };
-        term.line(&format!("  {name:<17} {text}"));
+        fields.push((name, text));
     }
+    out.fields(&fields);
 }

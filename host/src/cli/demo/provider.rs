@@ -61,20 +61,20 @@ impl Provider {
 
     /// From now on it commits and does not answer.
     pub(super) async fn hold_answers(&self) -> anyhow::Result<()> {
-        self.put_switches(&json!([{ "name": "pause_before_reply_until" }])).await
+        self.put_switches(json!([{ "name": "pause_before_reply_until" }])).await
     }
 
     /// It answers again.
     pub(super) async fn answer_again(&self) -> anyhow::Result<()> {
-        self.put_switches(&json!([])).await?;
+        self.put_switches(json!([])).await?;
         let url = format!("{}/_sim/continue", self.url);
         self.client.post(url).send().await?.error_for_status()?;
         Ok(())
     }
 
-    async fn put_switches(&self, switches: &Value) -> anyhow::Result<()> {
+    async fn put_switches(&self, switches: Value) -> anyhow::Result<()> {
         let url = format!("{}/_sim/switches", self.url);
-        let body = switches.to_string();
+        let body = json!({ "switches": switches }).to_string();
         let request =
             self.client.put(url).header("content-type", "application/json").body(body);
         request.send().await?.error_for_status().context("the provider refused its switches")?;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use twice_core::limits::{EXCERPT_BYTES_MAX, RESPONSE_BYTES_MAX};
 use twice_core::outcome::{Answer, Body, Declarations, Fault};
 use twice_core::redact::Redactor;
+use twice_workflow::schema::Schema;
 
 use super::fault;
 use super::request::digest;
@@ -90,7 +91,7 @@ pub(super) async fn read(
     Ok(answer)
 }
 
-fn judge_body(status: u16, mut bytes: Vec<u8>, cut: Option<u64>, schema: Option<&Value>) -> Answer {
+fn judge_body(status: u16, bytes: Vec<u8>, cut: Option<u64>, schema: Option<&Value>) -> Answer {
     let mut answer = Answer {
         status,
         headers: Vec::new(),
@@ -99,7 +100,6 @@ fn judge_body(status: u16, mut bytes: Vec<u8>, cut: Option<u64>, schema: Option<
         schema_error: None,
     };
     if let Some(cap) = cut {
-        bytes.truncate(usize::try_from(cap).unwrap_or(usize::MAX));
         let excerpt = String::from_utf8_lossy(&bytes).into_owned();
         answer.body = Body::TooLarge { excerpt, cap };
     } else if !bytes.is_empty() {
@@ -122,8 +122,9 @@ fn judge_body(status: u16, mut bytes: Vec<u8>, cut: Option<u64>, schema: Option<
 }
 
 /// Takes secrets out of an answer and cuts its excerpts, in this order: a cut through a secret would leave a part of it
-/// that no search finds.
-pub(super) fn redact(redactor: &Redactor, answer: &mut Answer) {
+/// that no search finds. Where reading itself stopped, the end may be such a part, so as much as the longest secret can
+/// take (`secret_bytes_max`, each byte written as `\\u00xx`) is left out.
+pub(super) fn redact(redactor: &Redactor, answer: &mut Answer, secret_bytes_max: usize) {
     for (_, value) in &mut answer.headers {
         *value = cut(redactor.text(value), HEADER_BYTES_MAX);
     }
@@ -137,8 +138,11 @@ pub(super) fn redact(redactor: &Redactor, answer: &mut Answer) {
             *excerpt = cut(redactor.text(excerpt), EXCERPT_BYTES_MAX);
             *problem = cut(redactor.text(problem), SCHEMA_ERROR_BYTES_MAX);
         }
-        Body::TooLarge { excerpt, cap: _ } => {
-            *excerpt = cut(redactor.text(excerpt), EXCERPT_BYTES_MAX);
+        Body::TooLarge { excerpt, cap } => {
+            let text = redactor.text(excerpt);
+            let whole = text.len().saturating_sub(secret_bytes_max.saturating_mul(6));
+            let cap = usize::try_from(*cap).unwrap_or(usize::MAX);
+            *excerpt = cut(text, whole.min(cap).min(EXCERPT_BYTES_MAX));
         }
     }
 }
@@ -163,15 +167,15 @@ fn kept_headers(response: &reqwest::Response, watched: &BTreeSet<String>) -> Vec
 }
 
 fn parse(bytes: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    let text = std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8: {error}"))?;
+    twice_core::json::parse(text, bytes.len()).map_err(|error| error.to_string())
 }
 
 fn schema_error(schema: &Value, value: &Value) -> Option<String> {
-    match jsonschema::validator_for(schema) {
-        Ok(validator) => validator
-            .iter_errors(value)
-            .next()
-            .map(|error| format!("{} at `{}`", error, error.instance_path())),
-        Err(error) => Some(format!("the operation's response schema cannot be used: {error}")),
-    }
+    let problems = match Schema::compile(schema) {
+        Ok(schema) => schema.check(value).err()?,
+        Err(error) => return Some(format!("the operation's response schema: {error}")),
+    };
+    let words: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    Some(words.join("; "))
 }

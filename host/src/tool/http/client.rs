@@ -58,14 +58,25 @@ impl Clients {
 /// # Errors
 /// In words, when it cannot be set up.
 pub fn plain_client() -> Result<reqwest::Client, String> {
-    build(&ClientKind { tls: false, ca_file: None, reuse: true }, Path::new("."))
+    let kind = ClientKind { tls: false, ca_file: None, reuse: true };
+    finish(settings(&kind, Path::new("."))?)
 }
 
 fn build(kind: &ClientKind, root: &Path) -> Result<reqwest::Client, String> {
+    finish(settings(kind, root)?.connector_layer(WitnessLayer))
+}
+
+fn finish(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
+    builder
+        .build()
+        .map_err(|error| format!("the HTTP client cannot be set up: {}", error.without_url()))
+}
+
+fn settings(kind: &ClientKind, root: &Path) -> Result<reqwest::ClientBuilder, String> {
     let idle = if kind.reuse { POOL_IDLE_MAX } else { 0 };
     // The connect timeout is kept by the witness, as it belongs to the operation and not to the client; the total timeout
     // belongs to the request.
-    reqwest::Client::builder()
+    Ok(reqwest::Client::builder()
         .user_agent(concat!("twice/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
@@ -78,10 +89,7 @@ fn build(kind: &ClientKind, root: &Path) -> Result<reqwest::Client, String> {
         .no_zstd()
         .pool_idle_timeout(POOL_IDLE)
         .pool_max_idle_per_host(idle)
-        .connector_layer(WitnessLayer)
-        .tls_backend_preconfigured(tls_config(kind, root)?)
-        .build()
-        .map_err(|error| format!("the HTTP client cannot be set up: {}", error.without_url()))
+        .tls_backend_preconfigured(tls_config(kind, root)?))
 }
 
 fn tls_config(kind: &ClientKind, root: &Path) -> Result<rustls::ClientConfig, String> {

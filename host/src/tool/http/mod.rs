@@ -1,7 +1,7 @@
 //! The `http` tool: JSON over HTTP/1.1, one request per attempt, nothing retried, followed or guessed.
 //!
 //! Architecture invariant: what this module says about bytes sent is either proven by the witness of the request or
-//! [`Sent::Maybe`](twice_core::outcome::Sent::Maybe). Secrets are read while a request is prepared, registered with the
+//! [`Sent::Maybe`]. Secrets are read while a request is prepared, registered with the
 //! redactor, and appear in no form that is kept.
 
 mod answer;
@@ -14,14 +14,14 @@ mod template;
 mod url;
 mod witness;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use twice_core::event::ProbeResult;
 use twice_core::ids::Name;
 use twice_core::outcome::{Exchange, Fault, Sent};
@@ -52,8 +52,8 @@ pub struct HttpConfig {
 pub struct HttpDriver {
     secrets: Arc<dyn SecretSource>,
     redactor: Arc<RwLock<Redactor>>,
-    /// Digests of the secrets that the redactor knows from here.
-    registered: Mutex<BTreeSet<[u8; 32]>>,
+    /// The length in bytes of the longest secret read so far.
+    secret_bytes_max: AtomicUsize,
     clients: Clients,
     paces: Paces,
 }
@@ -65,7 +65,7 @@ impl HttpDriver {
         Self {
             secrets: config.secrets,
             redactor: config.redactor,
-            registered: Mutex::default(),
+            secret_bytes_max: AtomicUsize::new(0),
             clients: Clients::new(config.root),
             paces: Paces::default(),
         }
@@ -147,7 +147,10 @@ impl HttpDriver {
                 };
                 failed(shown, error.to_string())
             })?;
-            self.register(&value);
+            let registered =
+                self.redactor.write().unwrap_or_else(PoisonError::into_inner).add(&value);
+            registered.map_err(|error| failed(reference, error.to_string()))?;
+            self.secret_bytes_max.fetch_max(value.len(), Ordering::Relaxed);
             secrets.insert(name.clone(), value);
         }
         Ok(secrets)
@@ -161,14 +164,6 @@ impl HttpDriver {
             url::base(&read).map_err(failed)
         } else {
             url::base(&tool.base_url).map_err(failed)
-        }
-    }
-
-    fn register(&self, secret: &str) {
-        let digest = Sha256::digest(secret.as_bytes()).into();
-        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
-        if registered.insert(digest) {
-            self.redactor.write().unwrap_or_else(PoisonError::into_inner).add(secret);
         }
     }
 
@@ -232,7 +227,9 @@ impl Driver for HttpDriver {
         let mut exchange = self.exchange(request, send_before).await;
         let redactor = self.redactor();
         match &mut exchange.result {
-            Ok(answer) => answer::redact(&redactor, answer),
+            Ok(answer) => {
+                answer::redact(&redactor, answer, self.secret_bytes_max.load(Ordering::Relaxed))
+            }
             Err(Fault { message, .. }) => *message = redactor.text(message),
         }
         exchange

@@ -4,6 +4,9 @@ use url::Url;
 
 use super::template::{Piece, placeholder};
 
+/// Longest URL. Bytes; what common servers take at least, so that a longer one fails here and not somewhere on its way.
+const URL_BYTES_MAX: usize = 8_000;
+
 /// The base of a tool's URLs, checked.
 pub(super) fn base(text: &str) -> Result<Url, String> {
     let url = Url::parse(text)
@@ -91,6 +94,9 @@ impl Builder {
     /// The URL. It must read back as it was written: a parser that normalises it would send to another place.
     pub(super) fn finish(mut self) -> Result<Built, String> {
         self.root();
+        if self.sent.len() > URL_BYTES_MAX {
+            return Err(format!("it is over {URL_BYTES_MAX} bytes; send large values in the body"));
+        }
         let sent = Url::parse(&self.sent).map_err(|error| format!("it is not a URL: {error}"))?;
         if sent.as_str() != self.sent {
             return Err("it does not read back as it was written".to_owned());

@@ -22,7 +22,12 @@ pub(super) fn order(sink: Sink<'_>, nodes: &[NodeDraft], complete: bool) -> Orde
     let mut names: BTreeMap<&Name, usize> = BTreeMap::new();
     for (index, node) in nodes.iter().enumerate() {
         if names.insert(&node.name.value, index).is_some() {
-            duplicate(sink, &node.name, "node", "outputs and receipts are found by the node's name");
+            duplicate(
+                sink,
+                &node.name,
+                "node",
+                "outputs and receipts are found by the node's name",
+            );
         }
     }
     let mut edges: Vec<BTreeSet<usize>> = Vec::new();
@@ -50,7 +55,10 @@ pub(super) fn order(sink: Sink<'_>, nodes: &[NodeDraft], complete: bool) -> Orde
         edges.push(sources);
     }
     let (order, ancestors) = settle(nodes, &edges);
-    report_stuck(sink, nodes, &edges, &order);
+    // With two nodes of one name it is not said which of them the others wait for.
+    if names.len() == nodes.len() {
+        report_stuck(sink, nodes, &edges, &order);
+    }
     Order { order, ancestors }
 }
 
@@ -77,12 +85,7 @@ fn settle(
 }
 
 /// Reports the cycles among the nodes that could not be ordered, each once, and the nodes behind them.
-fn report_stuck(
-    sink: Sink<'_>,
-    nodes: &[NodeDraft],
-    edges: &[BTreeSet<usize>],
-    order: &[usize],
-) {
+fn report_stuck(sink: Sink<'_>, nodes: &[NodeDraft], edges: &[BTreeSet<usize>], order: &[usize]) {
     let mut stuck: BTreeSet<usize> = (0..nodes.len()).collect();
     for index in order {
         stuck.remove(index);

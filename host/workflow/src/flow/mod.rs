@@ -87,31 +87,9 @@ pub(crate) fn read(
     let version = table.integer("version", 1..=u32::MAX);
     let states_input = table.item("input").is_some();
     let input_schema = if states_input { schemas.required(&table, "input") } else { None };
-    table.required("node", "…`, as a list of tables `[[node]]");
-    if let Some(Kind::Array(items)) = table.item("node").map(|item| &item.kind)
-        && items.is_empty()
-    {
-        table.bad_value("node", table.place, "empty", "at least one `[[node]]`");
-    }
-    let nodes: Vec<Option<NodeDraft>> = table.list("node", |item| {
-        let inner = item.as_table(sink, "a node (`[[node]]`)");
-        Some(inner.and_then(|inner| node(&inner)))
-    });
+    let (drafts, complete) = nodes(&table);
     table.close();
-    let count = nodes.len();
-    let drafts: Vec<NodeDraft> = nodes.into_iter().flatten().collect();
-    let whole = drafts.len() == count && drafts.iter().all(|draft| draft.component.is_some());
-    if count > NODES_MAX {
-        sink.report(
-            Place::START,
-            Code::BadValue,
-            format!("the workflow has {count} nodes"),
-            format!("a run's checkpoint holds the output of every node; at most {NODES_MAX} are allowed"),
-            "split it into several workflows",
-        );
-        return name.map(|name| (name, None));
-    }
-    let graph = graph::order(sink, &drafts, drafts.len() == count);
+    let graph = graph::order(sink, &drafts, complete);
     let around = Surroundings {
         sink,
         input: input_schema.as_ref(),
@@ -124,19 +102,11 @@ pub(crate) fn read(
         .iter()
         .map(|node| node.slots.iter().map(|slot| slots::check(&around, node, slot)).collect())
         .collect();
-    slots::check_shared(&around);
+    slots::check_alike(&around);
+    let nodes = drafts.iter().zip(slots).map(|(draft, slots)| draft.with(slots?));
+    let nodes: Option<Vec<Node>> = nodes.collect();
     let workflow = || {
-        let mut built = drafts.iter().zip(slots).map(|(draft, slots)| {
-            Some(Node {
-                name: draft.name.value.clone(),
-                component: draft.component.clone()?,
-                after: draft.after.iter().map(|at| at.value.clone()).collect(),
-                limits: draft.limits.clone(),
-                retry: draft.retry.clone(),
-                slots: slots?,
-            })
-        });
-        let nodes = built.by_ref().collect::<Option<Vec<Node>>>()?;
+        let nodes = nodes.filter(|_| complete)?;
         Some(Workflow {
             name: name.clone()?.value,
             version: version?,
@@ -144,8 +114,52 @@ pub(crate) fn read(
             nodes: graph.order.into_iter().map(|index| nodes[index].clone()).collect(),
         })
     };
-    let workflow = if whole { workflow() } else { None };
+    let workflow = workflow();
     name.map(|name| (name, workflow))
+}
+
+impl NodeDraft {
+    /// The node with its checked slots, if everything else was read.
+    fn with(&self, slots: Vec<Slot>) -> Option<Node> {
+        Some(Node {
+            name: self.name.value.clone(),
+            component: self.component.clone()?,
+            after: self.after.iter().map(|at| at.value.clone()).collect(),
+            limits: self.limits.clone(),
+            retry: self.retry.clone(),
+            slots,
+        })
+    }
+}
+
+/// The nodes that could be read, and whether they are all.
+fn nodes(table: &Table<'_>) -> (Vec<NodeDraft>, bool) {
+    let sink = table.sink;
+    table.required("node", "…`, as a list of tables `[[node]]");
+    let Some(Kind::Array(items)) = table.item("node").map(|item| &item.kind) else {
+        table.list("node", |_| Some(()));
+        return (Vec::new(), false);
+    };
+    let refuse = |what: String, why: String, fix: &str| {
+        sink.report(table.place, Code::BadValue, what, why, fix);
+    };
+    if items.is_empty() {
+        let why = "a run of it would have nothing to do".to_owned();
+        refuse("the workflow has no node".to_owned(), why, "add a `[[node]]`");
+    }
+    if items.len() > NODES_MAX {
+        let why = format!(
+            "a run's checkpoint holds the output of every node; at most {NODES_MAX} are allowed"
+        );
+        refuse(format!("the workflow has {} nodes", items.len()), why, "split it");
+        return (Vec::new(), false);
+    }
+    let drafts: Vec<NodeDraft> = items
+        .iter()
+        .filter_map(|item| node(&item.as_table(sink, "a node (`[[node]]`)")?))
+        .collect();
+    let complete = drafts.len() == items.len();
+    (drafts, complete)
 }
 
 fn node(table: &Table<'_>) -> Option<NodeDraft> {
@@ -157,13 +171,21 @@ fn node(table: &Table<'_>) -> Option<NodeDraft> {
     let after = table.list("after", |item| item.as_name(sink, "a node in `after`"));
     let limits = limits(table);
     let retry = retry(table);
-    table.not_yet("when", "a branch", "branch inside the node, which sees the input and earlier outputs");
+    table.not_yet(
+        "when",
+        "a branch",
+        "branch inside the node, which sees the input and earlier outputs",
+    );
     table.not_yet(
         "for_each",
         "a fan-out of nodes",
         "use `for_each` on the node's effect: one step then requests one effect per element",
     );
-    table.not_yet("max_visits", "a bounded cycle", "loop inside the node, with `repeat` on its effect");
+    table.not_yet(
+        "max_visits",
+        "a bounded cycle",
+        "loop inside the node, with `repeat` on its effect",
+    );
     let slots: Vec<SlotDraft> = table.list("effect", |item| {
         let inner = item.as_table(sink, "an effect (`[[node.effect]]`)")?;
         let draft = slots::read(&inner);
@@ -173,7 +195,12 @@ fn node(table: &Table<'_>) -> Option<NodeDraft> {
     table.report_unknown();
     for (index, slot) in slots.iter().enumerate() {
         if slots[..index].iter().any(|other| other.name.value == slot.name.value) {
-            duplicate(sink, &slot.name, "slot", "the slot is a part of the identity of its effects");
+            duplicate(
+                sink,
+                &slot.name,
+                "slot",
+                "the slot is a part of the identity of its effects",
+            );
         }
     }
     Some(NodeDraft {
@@ -220,7 +247,12 @@ fn retry(table: &Table<'_>) -> StepRetry {
     // A longer first wait alone states a longer longest one.
     let max_ms = max.as_ref().map_or(RETRY.max_ms.max(initial_ms), |at| at.value);
     if let Some(max) = max.filter(|max| max.value < initial_ms) {
-        inner.bad_value("max", max.place, "shorter than `initial`", "at least as much as `initial`");
+        inner.bad_value(
+            "max",
+            max.place,
+            "shorter than `initial`",
+            "at least as much as `initial`",
+        );
     }
     inner.close();
     StepRetry { attempts, initial_ms, max_ms }

@@ -18,7 +18,10 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
     let name = table.required("slot", "\"refund\"").and_then(|item| item.as_name(sink, "a slot"));
     let target = target(table);
     let object = table.text("object");
-    let intent = table.text("intent").filter(|intent| check_intent(table, intent));
+    let intent = table.text("intent");
+    if let Some(intent) = &intent {
+        check_intent(table, intent);
+    };
     let shared = table.word("scope", &[("run", false), ("object", true)]).unwrap_or(false);
     let uses = uses(table);
     let allow = table.text("allow").and_then(|text| check_expression(table, text));
@@ -61,7 +64,7 @@ fn target(table: &Table<'_>) -> Option<At<(Name, Name)>> {
     names.map(|value| At { value, place: text.place })
 }
 
-fn check_intent(table: &Table<'_>, intent: &At<String>) -> bool {
+fn check_intent(table: &Table<'_>, intent: &At<String>) {
     let text = &intent.value;
     let fits = !text.trim().is_empty()
         && text.chars().count() <= INTENT_CHARS_MAX
@@ -73,7 +76,6 @@ fn check_intent(table: &Table<'_>, intent: &At<String>) -> bool {
         );
         table.bad_value("intent", intent.place, "not plain text", &form);
     }
-    fits
 }
 
 fn uses(table: &Table<'_>) -> At<Uses> {
@@ -114,11 +116,7 @@ fn check_expression(table: &Table<'_>, text: At<String>) -> Option<String> {
 }
 
 /// Checks a slot against everything around it. `None` when something is wrong, which is reported.
-pub(super) fn check(
-    around: &Surroundings<'_>,
-    node: &NodeDraft,
-    slot: &SlotDraft,
-) -> Option<Slot> {
+pub(super) fn check(around: &Surroundings<'_>, node: &NodeDraft, slot: &SlotDraft) -> Option<Slot> {
     let operation = slot.target.as_ref().and_then(|target| operation(around, target));
     let is_read = operation.map(|operation| operation.contract.read);
     let elements = match &slot.uses.value {
@@ -171,10 +169,7 @@ pub(super) fn check(
     })
 }
 
-fn operation<'a>(
-    around: &Surroundings<'a>,
-    target: &At<(Name, Name)>,
-) -> Option<&'a Operation> {
+fn operation<'a>(around: &Surroundings<'a>, target: &At<(Name, Name)>) -> Option<&'a Operation> {
     let (tool_name, name) = &target.value;
     match around.tools.get(tool_name) {
         None if around.tools_hidden => None,
@@ -223,11 +218,12 @@ fn check_no_object(around: &Surroundings<'_>, slot: &SlotDraft, is_read: Option<
     );
 }
 
-/// Warns of slots that are one and the same effect, as the slot is no part of a shared identity.
-pub(super) fn check_shared(around: &Surroundings<'_>) {
-    let mut first = BTreeMap::new();
+/// Warns of slots that ask for the same thing: with `scope = "object"` they are one effect, as the slot is no part of a
+/// shared identity; otherwise they are two, and both happen.
+pub(super) fn check_alike(around: &Surroundings<'_>) {
+    let mut first: BTreeMap<_, (&Name, &SlotDraft)> = BTreeMap::new();
     for node in around.nodes {
-        for slot in node.slots.iter().filter(|slot| slot.shared) {
+        for slot in &node.slots {
             let (Some(target), Some(object), Some(intent)) =
                 (&slot.target, &slot.object, &slot.intent)
             else {
@@ -237,19 +233,31 @@ pub(super) fn check_shared(around: &Surroundings<'_>) {
                 Uses::ForEach(pointer) => Some(pointer),
                 Uses::Once | Uses::Repeat(_) => None,
             };
-            let identity = (&target.value, &object.value, &intent.value, each);
-            let place = (&node.name.value, &slot.name.value);
-            if let Some((other_node, other_slot)) = first.insert(identity, place) {
-                around.sink.report(
-                    slot.name.place,
-                    Code::OneEffect,
-                    format!(
-                        "this is the same effect as slot `{other_slot}` of node `{other_node}`"
-                    ),
-                    "with `scope = \"object\"`, tool, operation, object and intent are the whole identity: the second request adopts the receipt of the first",
-                    "give them different intents if both are meant to happen",
-                );
+            let asked = (&target.value, &object.value, &intent.value, each);
+            if let Some((other_node, other)) = first.insert(asked, (&node.name.value, slot)) {
+                report_alike(around, slot, other_node, other);
             }
         }
+    }
+}
+
+fn report_alike(around: &Surroundings<'_>, slot: &SlotDraft, other_node: &Name, other: &SlotDraft) {
+    let other_slot = &other.name.value;
+    if slot.shared && other.shared {
+        around.sink.report(
+            slot.name.place,
+            Code::OneEffect,
+            format!("this is the same effect as slot `{other_slot}` of node `{other_node}`"),
+            "with `scope = \"object\"`, tool, operation, object and intent are the whole identity: the second request adopts the receipt of the first",
+            "give them different intents if both are meant to happen",
+        );
+    } else {
+        around.sink.report(
+            slot.name.place,
+            Code::TwoEffects,
+            format!("slot `{other_slot}` of node `{other_node}` asks for the same on the same object with the same intent"),
+            "they are two effects nevertheless, and both happen: node and slot are a part of the identity",
+            "give them different intents if both are meant to happen, or `scope = \"object\"` if only one is",
+        );
     }
 }

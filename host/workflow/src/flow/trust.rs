@@ -22,7 +22,8 @@ pub(super) enum Wanted {
 /// A schema and the document that its references are relative to.
 pub(super) type Schema<'a> = (&'a Value, &'a Value);
 
-const FORMS: &str = "`/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model";
+const FORMS: &str =
+    "`/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model";
 
 /// Checks a pointer into trusted state. For an array: the schema of its elements, when it is known.
 pub(super) fn check<'a>(
@@ -68,7 +69,8 @@ fn refuse(around: &Surroundings<'_>, pointer: &At<String>) {
         (
             format!("`{text}` does not name a receipt"),
             "a receipt is found by the node and the slot that got it",
-            "write `/receipts/<node>/<slot>/external_id` or `/receipts/<node>/<slot>/result/…`".to_owned(),
+            "write `/receipts/<node>/<slot>/external_id` or `/receipts/<node>/<slot>/result/…`"
+                .to_owned(),
         )
     } else {
         (
@@ -135,9 +137,13 @@ fn receipt<'a>(
     if !matches!(first.as_str(), "external_id" | "result") {
         report(
             Code::NoSuchValue,
-            format!("a receipt has no `{first}`"),
+            if rest.is_empty() {
+                format!("`{}` is a whole receipt", pointer.value)
+            } else {
+                format!("a receipt has no `{first}`")
+            },
             "as a source, a receipt is seen as `{ external_id, result }`",
-            format!("use one of: {}", listed(["external_id", "result"])),
+            "go on with `/external_id` or `/result/…`".to_owned(),
         );
         return None;
     }
@@ -204,9 +210,15 @@ fn check_place<'a>(
             return None;
         }
     };
-    let (fitting, form): (&[&str], _) = match wanted {
-        Wanted::Object => (&["string", "integer"], "a string or an integer"),
-        Wanted::Array => (&["array"], "an array"),
+    let (fitting, form, why): (&[&str], _, _) = match wanted {
+        Wanted::Object => (
+            &["string", "integer"],
+            "a string or an integer",
+            "an identity is text: fractions have several forms, and other values none",
+        ),
+        Wanted::Array => {
+            (&["array"], "an array", "`for_each` binds the slot to the elements of an array")
+        }
     };
     let types = shape::types(schema).unwrap_or_default();
     let unfit: Vec<&str> = types.into_iter().filter(|name| !fitting.contains(name)).collect();
@@ -215,7 +227,7 @@ fn check_place<'a>(
             pointer.place,
             Code::ObjectType,
             format!("`{}` may be {} by the {which} schema", pointer.value, listed(unfit)),
-            "an identity is text: fractions have several forms, and other values none",
+            why,
             format!("use {form}, or narrow the schema"),
         );
     } else if !always {

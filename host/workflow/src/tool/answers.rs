@@ -25,8 +25,8 @@ pub(super) fn read(
 ) -> Option<Answers> {
     let Some(item) = table.item("response") else { return Some(Answers::default()) };
     let inner = item.as_table(table.sink, "`response`")?;
-    let names_schema = inner.members.contains_key("schema") || inner.members.contains_key("inline");
-    let schema = schemas.of(&inner);
+    let names_schema = inner.members.contains_key("schema");
+    let schema = schemas.optional(&inner, "schema");
     let external_id = inner.pointer("external_id");
     let duplicate_id = inner.pointer("duplicate_id");
     let expose = inner.pointers("expose");
@@ -39,7 +39,8 @@ pub(super) fn read(
         check_args_pointer(table.sink, args, pointer);
     }
     let no_body = inner.flag("no_body");
-    let wants_body = names_schema || external_id.is_some() || !expose.is_empty() || !echo.is_empty();
+    let wants_body =
+        names_schema || external_id.is_some() || !expose.is_empty() || !echo.is_empty();
     if no_body && wants_body {
         inner.sink.report(
             inner.place,
@@ -115,7 +116,8 @@ fn matcher(table: &Table<'_>, key: &str, item: &Item) -> Option<Matcher> {
     {
         refuse(header.place, "the header's name is not in lower case", "write it in lower case");
     }
-    let given = inner.members.keys().any(|key| matches!(key.as_str(), "status" | "header" | "pointer"));
+    let given =
+        inner.members.keys().any(|key| matches!(key.as_str(), "status" | "header" | "pointer"));
     if !given {
         refuse(
             inner.place,
@@ -136,7 +138,11 @@ fn matcher(table: &Table<'_>, key: &str, item: &Item) -> Option<Matcher> {
                 "state what must be equal",
             ),
             (Some(_), None) if !matches!(item.kind, Kind::Text(_)) => {
-                refuse(item.place, "a header is compared with something else than a string", "write a string");
+                refuse(
+                    item.place,
+                    "a header is compared with something else than a string",
+                    "write a string",
+                );
             }
             (Some(_), None) | (None, Some(_)) => {}
         }

@@ -40,14 +40,15 @@ pub(super) fn read(table: &Table<'_>, roots: &Roots<'_>, is_read: bool) -> State
         return Stated::None;
     }
     let stated = item
-        .as_table(table.sink, "`lookup` (if it is not \"none\")")
-        .and_then(|inner| section(&inner, roots, item.place).map(Box::new));
+        .as_table(table.sink, "`lookup`, if it is not \"none\",")
+        .and_then(|inner| section(&inner.called("`lookup`"), roots, item.place).map(Box::new));
     stated.map_or(Stated::Broken, Stated::Lookup)
 }
 
 fn section(table: &Table<'_>, roots: &Roots<'_>, place: Place) -> Option<Read> {
     let words = [("key", LookupBy::Key), ("reference", LookupBy::Reference)];
-    let by = table.required("by", "\"reference\"").and_then(|item| table.word_of("by", item, &words));
+    let by =
+        table.required("by", "\"reference\"").and_then(|item| table.word_of("by", item, &words));
     let consistency = consistency(table);
     let request = roots.request(table);
     let absent = statuses(table, "absent");
@@ -96,17 +97,29 @@ fn statuses(table: &Table<'_>, key: &'static str) -> Vec<u16> {
             table.bad_value(key, item.place, "not such a status", form);
             None
         }
-        Kind::Text(_) | Kind::Float(_) | Kind::Flag(_) | Kind::Date | Kind::Array(_)
+        Kind::Text(_)
+        | Kind::Float(_)
+        | Kind::Flag(_)
+        | Kind::Date
+        | Kind::Array(_)
         | Kind::Table(_) => item.wrong(table.sink, &format!("a status in `{key}`"), "an integer"),
     })
 }
 
-/// The one pair of a table, its key a JSON Pointer.
+/// The one pair of a table, its key a JSON Pointer; an empty table is as good as none.
 fn pair<'a>(table: &Table<'a>, key: &'static str) -> Option<(String, &'a Item)> {
     let inner = table.table(key)?;
+    if inner.members.is_empty() {
+        return None;
+    }
     let mut members = inner.members.iter();
     let (Some((pointer, member)), None) = (members.next(), members.next()) else {
-        table.bad_value(key, inner.place, "not a single pair", "one pointer and what is expected there");
+        table.bad_value(
+            key,
+            inner.place,
+            "not a single pair",
+            "one pointer and what is expected there",
+        );
         return None;
     };
     let at = At { value: pointer.clone(), place: member.key };

@@ -164,11 +164,7 @@ fn operations(
     good.then_some(operations)
 }
 
-fn operation(
-    table: &Table<'_>,
-    schemas: &Schemas<'_>,
-    secrets: &[Name],
-) -> Option<Operation> {
+fn operation(table: &Table<'_>, schemas: &Schemas<'_>, secrets: &[Name]) -> Option<Operation> {
     let args = schemas.required(table, "args");
     let incidental = table.pointers("incidental");
     for pointer in &incidental {
@@ -239,7 +235,8 @@ fn section<T>(
     key: &'static str,
     read: impl FnOnce(&Table<'_>) -> Option<T>,
 ) -> Option<T> {
-    let item = table.required(key, "{ … }`, or as a table of its own, `[operation.NAME.request]")?;
+    let item =
+        table.required(key, "{ … }`, or as a table of its own, `[operation.NAME.request]")?;
     let inner = item.as_table(table.sink, &format!("`{key}`"))?;
     let value = read(&inner);
     inner.close();

@@ -1,7 +1,7 @@
 //! What may be relied on: the key, the times, and whether they fit together. Nothing here has a default: a guess would
 //! decide about sending a second request.
 
-use twice_core::contract::{Contract, KeyContract, Replay, Retry, RetentionBasis};
+use twice_core::contract::{Contract, KeyContract, Replay, RetentionBasis, Retry};
 use twice_core::identity::KeyFormat;
 use twice_core::outcome::Matcher;
 
@@ -10,7 +10,7 @@ use super::answers::{Answers, matchers};
 use crate::diagnostic::Code;
 use crate::model::{HttpRequest, KeyCarrier};
 use crate::read::{At, Kind, Place, Sink, Table};
-use crate::template::refers_to;
+use crate::template::{check_header, refers_to};
 use crate::units::{DURATION_MAX_MS, duration_text};
 
 const FORMATS: [(&str, KeyFormat); 4] = [
@@ -96,7 +96,12 @@ fn retry(table: &Table<'_>) -> Option<Retry> {
     let max = table.duration("max", SOME_TIME);
     let (attempts, initial, max) = (attempts?, initial?, max?);
     if max.value < initial.value {
-        table.bad_value("max", max.place, "shorter than `initial`", "at least as much as `initial`");
+        table.bad_value(
+            "max",
+            max.place,
+            "shorter than `initial`",
+            "at least as much as `initial`",
+        );
         return None;
     }
     Some(Retry { attempts, initial_ms: initial.value, max_ms: max.value })
@@ -164,16 +169,20 @@ pub(super) fn key(table: &Table<'_>, is_read: bool) -> Stated {
     if matches!(&item.kind, Kind::Text(text) if text == "none") {
         return Stated::None;
     }
-    let Some(inner) = item.as_table(table.sink, "`key` (if it is not \"none\")") else {
+    let Some(inner) = item.as_table(table.sink, "`key`, if it is not \"none\",") else {
         return Stated::Broken;
     };
+    let inner = inner.called("`key`");
     let stated = section(&inner, item.place);
     inner.close();
     stated.map_or(Stated::Broken, |read| Stated::Key(Box::new(read)))
 }
 
 fn section(table: &Table<'_>, place: Place) -> Option<Read> {
-    let header = table.text("header");
+    let header = table.text("header").filter(|at| check_header(table.sink, (&at.value, at.place)));
+    if header.is_none() && table.members.contains_key("header") {
+        return None;
+    }
     let quoted = table.flag("quoted");
     let format = table
         .required_because("format", "\"uuid\"", "providers differ in what they accept as a key")
@@ -194,7 +203,8 @@ fn section(table: &Table<'_>, place: Place) -> Option<Read> {
             "whether a repeated key repeats an error decides whether sending again can settle anything",
         )
         .and_then(|item| Some((table.word_of("replay", item, &REPLAYS)?, item.place)));
-    let why = "an answer that is not recognised would be taken for a refusal, or for nothing at all";
+    let why =
+        "an answer that is not recognised would be taken for a refusal, or for nothing at all";
     table.required_because("mismatch", "[{ status = 422 }]`, or `mismatch = []", why);
     table.required_because("in_flight", "[{ status = 409 }]`, or `in_flight = []", why);
     let signals = Signals {

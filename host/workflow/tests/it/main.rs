@@ -2,6 +2,7 @@
 
 mod diagnostics;
 mod example;
+mod files;
 mod policies;
 mod properties;
 mod sources;

@@ -1,0 +1,221 @@
+//! Effects as the ledger keeps them: owned, folded from entries, and never moved illegally.
+
+use std::sync::{Arc, RwLock};
+
+use serde_json::json;
+use twice_core::effect::State;
+use twice_core::redact::Redactor;
+use twice_core::run::RunState;
+use twice_ledger::{Append, EffectFilter, LedgerError, LedgerOptions, OperatorAppend};
+
+use crate::support::{Backend, Story, all, all_with, append, change, name, parked, run_id};
+
+#[tokio::test]
+async fn an_effect_is_the_fold_of_its_entries() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let mut story = Story::of_run(&claim.run.id, "refund", claim.fence, backend.at());
+        let id = story.effect.id.clone();
+        assert!(backend.ledger.effect(&id).await.unwrap().is_none());
+        backend.ledger.append(story.write(&claim)).await.unwrap();
+        check_projection(&backend, &story).await;
+        story = story.requested(backend.at());
+        backend.ledger.append(story.write(&claim)).await.unwrap();
+        check_projection(&backend, &story).await;
+        // Twice is once: the same entries again are no legal move.
+        let again = story.clone().unknown(backend.at()).write(&claim);
+        backend.ledger.append(again.clone()).await.unwrap();
+        let twice = backend.ledger.append(again).await;
+        assert!(matches!(twice, Err(LedgerError::State { .. })), "{}: {twice:?}", backend.name);
+        let mut story = story.unknown(backend.at()).confirmed(json!({ "id": 1 }), backend.at());
+        let mut rest = story.write(&claim);
+        rest.entries.remove(0);
+        backend.ledger.append(rest).await.unwrap();
+        check_projection(&backend, &story).await;
+        let kinds = backend.kinds("r1").await;
+        assert_eq!(kinds[2..], ["proposed", "authorized", "requested", "unknown", "confirmed"]);
+    }
+}
+
+/// The effect read back is the one that was written, and its listed form says the same.
+async fn check_projection(backend: &Backend, story: &Story) {
+    let effect = backend.ledger.effect(&story.effect.id).await.unwrap().unwrap();
+    assert_eq!(effect, story.effect, "{}", backend.name);
+    let run = effect.run.clone();
+    let step = backend.ledger.step_effects(&run, &name("refund"), 1).await.unwrap();
+    assert_eq!(step, std::slice::from_ref(&effect), "{}", backend.name);
+    let filter = EffectFilter { run: Some(run.clone()), ..EffectFilter::default() };
+    let row = backend.ledger.effects(&filter).await.unwrap().pop().unwrap();
+    assert_eq!((&row.id, &row.run), (&effect.id, &run));
+    assert_eq!((row.state, row.attempts as usize), (effect.state, effect.attempts.len()));
+    assert_eq!(row.operation, "payments.refund");
+    assert_eq!(row.request_hash, effect.proposal.request_hash.as_str());
+    assert_eq!(row.idempotency_key, effect.proposal.idempotency_key);
+    let external_id = effect.receipt.as_ref().and_then(|receipt| receipt.external_id.clone());
+    assert_eq!((row.external_id, row.held), (external_id, effect.hold.is_some()));
+    assert_eq!((row.last_error, row.updated_at), (effect.last_error, effect.updated_at));
+}
+
+#[tokio::test]
+async fn the_effects_of_a_step_are_its_own() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let mut ids = Vec::new();
+        for slot in ["b", "a", "c"] {
+            let mut story = Story::of_run(&claim.run.id, slot, claim.fence, backend.at());
+            ids.push(story.effect.id.clone());
+            backend.ledger.append(story.write(&claim)).await.unwrap();
+        }
+        let step = backend.ledger.step_effects(&claim.run.id, &name("refund"), 1).await.unwrap();
+        let found: Vec<_> = step.iter().map(|effect| effect.id.clone()).collect();
+        assert_eq!(found, ids, "{}: in the order in which they were asked for", backend.name);
+        for (node, visit) in [("refund", 2), ("other", 1)] {
+            let other = backend.ledger.step_effects(&claim.run.id, &name(node), visit).await;
+            assert!(other.unwrap().is_empty(), "{} {node} {visit}", backend.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shared_effect_belongs_to_the_run_that_proposed_it_first() {
+    for backend in all().await {
+        let first = backend.start_claimed("r1").await;
+        let second = backend.start_claimed("r2").await;
+        let mut story = Story::shared(&first.run.id, first.fence, backend.at());
+        backend.ledger.append(story.write(&first)).await.unwrap();
+        let before = backend.chain("r2").await;
+
+        let mut rival = Story::shared(&second.run.id, second.fence, backend.at());
+        assert_eq!(rival.effect.id, story.effect.id);
+        let mut write = rival.write(&second);
+        write.entries.insert(0, parked(backend.at()));
+        write.run_change = Some(change(RunState::Completed, None));
+        let refused = backend.ledger.append(write).await;
+        assert!(
+            matches!(&refused, Err(LedgerError::EffectOwned { owner, .. }) if *owner == run_id("r1")),
+            "{}: {refused:?}",
+            backend.name
+        );
+        assert_eq!(backend.chain("r2").await, before, "{}: nothing of it", backend.name);
+        let run = backend.ledger.run(&run_id("r2")).await.unwrap().unwrap();
+        assert_eq!(run.state, RunState::Running);
+        // Its owner goes on undisturbed.
+        story = story.requested(backend.at());
+        backend.ledger.append(story.write(&first)).await.unwrap();
+        assert_eq!(backend.ledger.effect(&story.effect.id).await.unwrap().unwrap(), story.effect);
+    }
+}
+
+#[tokio::test]
+async fn illegal_or_untold_moves_are_refused_whole() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let mut story = Story::of_run(&claim.run.id, "refund", claim.fence, backend.at());
+        backend.ledger.append(story.write(&claim)).await.unwrap();
+        let before = backend.chain("r1").await;
+        let proposed = story.effect.clone();
+        let good = story.requested(backend.at()).write(&claim);
+        let skipped = Append { entries: good.entries[1..].to_vec(), ..good.clone() };
+        let untold = Append { effects: Vec::new(), ..good.clone() };
+        let stale = Append { effects: vec![proposed], ..good.clone() };
+        let ahead = Append { entries: Vec::new(), ..good.clone() };
+        for (case, write) in
+            [("skipped", skipped), ("untold", untold), ("stale", stale), ("ahead", ahead)]
+        {
+            let refused = backend.ledger.append(write).await;
+            assert!(
+                matches!(refused, Err(LedgerError::State { .. })),
+                "{} {case}: {refused:?}",
+                backend.name
+            );
+            assert_eq!(backend.chain("r1").await, before, "{} {case}", backend.name);
+        }
+        backend.ledger.append(good).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn requested_under_a_dead_lease_is_listed_as_unknown() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let mut story = Story::of_run(&claim.run.id, "refund", claim.fence, backend.at())
+            .requested(backend.at());
+        backend.ledger.append(story.write(&claim)).await.unwrap();
+        let shown = async |state| {
+            let filter = EffectFilter { state: Some(state), ..EffectFilter::default() };
+            backend.ledger.effects(&filter).await.unwrap().len()
+        };
+        assert_eq!((shown(State::Requested).await, shown(State::Unknown).await), (1, 0));
+        // BR-44: no worker runs, nothing is written, and yet it shows.
+        let commits = backend.ledger.commits();
+        backend.clock.advance(1_000);
+        assert_eq!((shown(State::Requested).await, shown(State::Unknown).await), (0, 1));
+        let all = backend.ledger.effects(&EffectFilter::default()).await.unwrap();
+        assert_eq!(all[0].state, State::Unknown, "{}", backend.name);
+        assert_eq!(backend.ledger.commits(), commits);
+        // What is recorded is still what happened.
+        let effect = backend.ledger.effect(&story.effect.id).await.unwrap().unwrap();
+        assert_eq!(effect.state, State::Requested);
+        // A parked run holds no lease either.
+        backend.ledger.renew(&claim.run.id, claim.fence, 60_000).await.unwrap();
+        assert_eq!(shown(State::Unknown).await, 0);
+        let mut park = append(&claim, vec![parked(backend.at())]);
+        park.run_change = Some(change(RunState::Waiting, None));
+        backend.ledger.append(park).await.unwrap();
+        assert_eq!(shown(State::Unknown).await, 1, "{}", backend.name);
+    }
+}
+
+#[tokio::test]
+async fn a_person_settles_an_effect() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let mut story = Story::of_run(&claim.run.id, "refund", claim.fence, backend.at())
+            .requested(backend.at())
+            .unknown(backend.at());
+        let mut write = story.write(&claim);
+        write.run_change = Some(change(RunState::Halted, None));
+        let head = backend.ledger.append(write).await.unwrap();
+        let mut story = story.under(twice_core::ids::Fence(2)).confirmed(json!({}), backend.at());
+        let decision = OperatorAppend {
+            run: claim.run.id.clone(),
+            entries: story.take_entries(),
+            effects: vec![story.effect.clone()],
+            run_change: Some(change(RunState::Ready, None)),
+            expected_head: head,
+        };
+        backend.ledger.append_as_operator(decision).await.unwrap();
+        check_projection(&backend, &story).await;
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_taken_out_before_anything_is_stored() {
+    let mut redactor = Redactor::default();
+    redactor.add("s3cr3t-t0ken");
+    let marked = redactor.text("s3cr3t-t0ken") != "s3cr3t-t0ken";
+    let redactor = Arc::new(RwLock::new(redactor));
+    for backend in all_with(LedgerOptions { redactor, ..LedgerOptions::default() }).await {
+        let claim = backend.start_claimed("r1").await;
+        let mut story = Story::of_run(&claim.run.id, "refund", claim.fence, backend.at())
+            .requested(backend.at())
+            .failed("refused: s3cr3t-t0ken is not valid", backend.at());
+        let mut write = story.write(&claim);
+        write.run_change = Some(twice_ledger::RunChange {
+            output: Some(json!({ "echo": "s3cr3t-t0ken" })),
+            reason: Some("s3cr3t-t0ken".to_owned()),
+            ..change(RunState::Failed, None)
+        });
+        backend.ledger.append(write).await.unwrap();
+        backend.ledger.put_definition("sha256:d", "key = s3cr3t-t0ken").await.unwrap();
+        let all = format!(
+            "{:?} {:?} {:?} {:?}",
+            backend.chain("r1").await,
+            backend.ledger.run(&run_id("r1")).await.unwrap(),
+            backend.ledger.effects(&EffectFilter::default()).await.unwrap(),
+            backend.ledger.definition("sha256:d").await.unwrap()
+        );
+        // The ledger stores what the redactor leaves, whatever that is.
+        assert_eq!(all.contains("s3cr3t-t0ken"), !marked, "{}: {all}", backend.name);
+    }
+}

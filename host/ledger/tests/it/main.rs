@@ -1,0 +1,14 @@
+//! The ledger through its public interface: one suite for every implementation, then what only a file can show.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod claims;
+mod crash;
+mod definitions;
+mod differential;
+mod effects;
+mod file;
+mod listings;
+mod runs;
+mod sharing;
+mod support;

@@ -1,0 +1,177 @@
+//! Components written against the host.
+
+use std::time::{Duration, Instant};
+
+use twice_sandbox::{CallLimits, Ended, SandboxError};
+
+use crate::support::{FakeHost, Reply, call, check_limit, check_trap, limits, sandbox};
+
+/// A component whose `run` is the core instructions `body`, with `outer` in the component and `inner` in its core module. In
+/// its memory, address 0 holds `ok("{}")`.
+pub(crate) fn component(outer: &str, inner: &str, body: &str) -> Vec<u8> {
+    linked(outer, "", "", inner, body)
+}
+
+/// As [`component`], with core instances that the module is instantiated with, and its imports.
+fn linked(outer: &str, with: &str, imports: &str, inner: &str, body: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(component
+            {outer}
+            (core module $memory (memory (export "memory") 1)
+                (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024)))
+            (core instance $memory (instantiate $memory))
+            (alias core export $memory "memory" (core memory $shared))
+            (alias core export $memory "realloc" (core func $realloc))
+            {with}
+            (core module $m
+                (import "memory" "memory" (memory 1))
+                {imports}
+                (data (i32.const 0) "\00\00\00\00\10\00\00\00\02\00\00\00")
+                (data (i32.const 16) "{{}}")
+                (data (i32.const 32) "\ff\fe\00")
+                {inner}
+                (func $again (export "again") (result i32) (i32.add (call $again) (i32.const 1)))
+                (func (export "run") (param i32 i32) (result i32) {body}))
+            (core instance $i (instantiate $m (with "memory" (instance $memory)) {with_log}))
+            (alias core export $i "run" (core func $run-core))
+            (type $error-type (variant (case "retryable" string) (case "fatal" string)))
+            (export $error "node-error" (type $error-type))
+            (func $run (param "input" string) (result (result string (error $error)))
+                (canon lift (core func $run-core) (memory (core memory $shared)) (realloc (core func $realloc))))
+            (export "run" (func $run)))"#,
+        with_log = if imports.is_empty() { "" } else { r#"(with "log" (instance $log-core))"# },
+    );
+    wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// A component that logs the `length` bytes at `address` of its memory.
+fn logging(address: i64, length: i64) -> Vec<u8> {
+    linked(
+        r#"(import "twice:node/log@0.1.0" (instance $log
+            (type $level-type (enum "debug" "info" "warn" "error"))
+            (export "level" (type $level (eq $level-type)))
+            (export "write" (func (param "level" $level) (param "message" string)))))"#,
+        r#"(alias export $log "write" (func $write-log))
+           (core func $write (canon lower (func $write-log) (memory (core memory $shared)) (realloc (core func $realloc))))
+           (core instance $log-core (export "write" (func $write)))"#,
+        r#"(import "log" "write" (func $write (param i32 i32 i32)))"#,
+        "",
+        &format!(
+            "(call $write (i32.const 1) (i32.const {address}) (i32.const {length})) (i32.const 0)"
+        ),
+    )
+}
+
+fn run(bytes: &[u8], limits: CallLimits) -> (Ended, FakeHost) {
+    let component = sandbox().load(bytes).unwrap_or_else(|error| panic!("{error}"));
+    call(&component, "{}", limits, FakeHost::new(Reply::Echo))
+}
+
+#[test]
+fn the_harmless_form_returns() {
+    let (ended, _) = run(&component("", "", "(i32.const 0)"), limits());
+    assert_eq!(ended, Ended::Returned("{}".to_owned()));
+}
+
+#[test]
+fn an_endless_start_function_reaches_the_time_limit() {
+    let bytes = component("", "(func $start (loop (br 0))) (start $start)", "(i32.const 0)");
+    let time = Duration::from_millis(200);
+    let begun = Instant::now();
+    let (ended, _) = run(&bytes, CallLimits { time, ..limits() });
+    check_limit(&ended, "time", "200 ms");
+    // Loading and compiling are in it.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn memory_cannot_grow_beyond_the_limit() {
+    let four_gib = "(i32.eq (memory.grow (i32.const 65535)) (i32.const -1))";
+    // A refusal by itself is no failure.
+    let body = format!("{four_gib} (if (then (return (i32.const 0)))) unreachable");
+    let (ended, _) = run(&component("", "", &body), limits());
+    assert_eq!(ended, Ended::Returned("{}".to_owned()));
+    let body = format!("{four_gib} (if (then unreachable)) (i32.const 0)");
+    let (ended, _) = run(&component("", "", &body), limits());
+    check_limit(&ended, "memory", "it asked for 4194304 KiB in all");
+    // Page by page, until refused.
+    let body = "(loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) unreachable";
+    let (ended, _) = run(&component("", "", body), limits());
+    check_limit(&ended, "memory", "65600 KiB in all");
+    // Two memories share one limit.
+    let (ended, _) = run(&component("", "(memory 1000)", "(i32.const 0)"), limits());
+    assert_eq!(ended, Ended::Returned("{}".to_owned()));
+    let (ended, _) = run(&component("", "(memory 1024)", "(i32.const 0)"), limits());
+    check_limit(&ended, "memory", "65600 KiB in all");
+}
+
+#[test]
+fn tables_cannot_grow_beyond_the_limit() {
+    let grow = "(table $t 1 funcref)";
+    let body = "(i32.eq (table.grow $t (ref.null func) (i32.const 100000000)) (i32.const -1)) \
+                (if (then unreachable)) (i32.const 0)";
+    let (ended, _) = run(&component("", grow, body), limits());
+    check_limit(&ended, "table", "131072");
+}
+
+#[test]
+fn components_made_of_too_much_are_refused_at_load() {
+    #[track_caller]
+    fn check(outer: &str, inner: &str, in_words: &str) {
+        let bytes = component(outer, inner, "(i32.const 0)");
+        let error = sandbox().load(&bytes).map(|component| component.inspection()).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, SandboxError::Compile { .. }), "{text}");
+        assert!(text.contains(in_words), "`{in_words}` is not in: {text}");
+    }
+    check("", "(table 10000000 funcref)", "131072");
+    check("", &"(table 1 funcref)".repeat(90), "tables");
+    check("", &"(memory 1)".repeat(50), "memories");
+    let many = "(core module $e) ".to_owned() + &"(core instance (instantiate $e))".repeat(200);
+    check(&many, "", "202 core module instances");
+}
+
+#[test]
+fn recursion_reaches_the_stack_limit() {
+    let (ended, _) = run(&component("", "", "(call $again)"), limits());
+    check_limit(&ended, "stack", "in again");
+}
+
+#[test]
+fn lies_about_memory_trap() {
+    #[track_caller]
+    fn check(bytes: &[u8], in_words: &str) {
+        let (ended, host) = run(bytes, limits());
+        check_trap(&ended, in_words);
+        assert!(host.log.is_empty());
+    }
+    check(&logging(32, 3), "utf-8");
+    check(&logging(65_530, 100), "out of bounds");
+    check(&logging(-8, 4), "out of bounds");
+    check(&logging(0, 0x7fff_ffff), "out of bounds");
+    // A result area that lies outside.
+    check(&component("", "", "(i32.const 0x7ffffff0)"), "pointer");
+    check(&component("", "", "(i32.const 1)"), "pointer");
+    // A variant that is none.
+    let bytes = component("", "", "(i32.store8 (i32.const 0) (i32.const 7)) (i32.const 0)");
+    check(&bytes, "discriminant");
+    check(
+        &component("", "", "(i32.div_u (i32.const 1) (local.get 0)) drop unreachable"),
+        "stopped itself",
+    );
+    check(&component("", "", "(i32.load (i32.const 0x7ffffff0))"), "outside of its own");
+    check(&component("", "", "(i32.div_u (i32.const 1) (i32.const 0))"), "divided by zero");
+}
+
+#[test]
+fn a_call_leaves_nothing_behind_for_the_next() {
+    // Returns `fatal` from the second call on, if memory or globals were kept.
+    let body = "(if (global.get $seen) (then unreachable)) (if (i32.load (i32.const 64)) (then unreachable)) \
+                (global.set $seen (i32.const 1)) (i32.store (i32.const 64) (i32.const 1)) (i32.const 0)";
+    let bytes = component("", "(global $seen (mut i32) (i32.const 0))", body);
+    let node = sandbox().load(&bytes).unwrap();
+    for _ in 0..50 {
+        let (ended, _) = call(&node, "{}", limits(), FakeHost::new(Reply::Echo));
+        assert_eq!(ended, Ended::Returned("{}".to_owned()));
+    }
+}

@@ -1,0 +1,166 @@
+//! The example project, and what comes of it.
+
+use std::collections::BTreeMap;
+
+use expect_test::expect;
+use serde_json::json;
+use twice_core::contract::ToolClass;
+use twice_core::ids::Name;
+use twice_workflow::model::{Definition, Part, Text, ToolKind};
+use twice_workflow::{DefinitionError, Project, explain};
+
+use crate::support::{edit, example, example_on_disk};
+
+fn name(text: &str) -> Name {
+    Name::parse(text).expect("the test gives a valid name")
+}
+
+fn components() -> BTreeMap<Name, String> {
+    ["refund", "notify", "unused"].map(|n| (name(n), format!("sha256:{n}"))).into()
+}
+
+fn definition() -> Definition {
+    let project = Project::load(&example_on_disk()).expect("the example is sound");
+    let definition = project.definition(&name("damaged-item-refund"), &components());
+    definition.expect("its components are there")
+}
+
+#[test]
+fn loads_without_a_word() {
+    let project = Project::load(&example_on_disk()).unwrap();
+    assert_eq!(project.warnings, []);
+    assert_eq!(project.name, name("damaged-items"));
+    assert_eq!(project.settings.lease_ms, 10_000);
+    assert_eq!(project.settings.database_url, None);
+    assert_eq!(Project::load(&example()).unwrap(), project, "from memory as from disk");
+}
+
+#[test]
+fn says_what_the_files_say() {
+    let definition = definition();
+    let nodes = &definition.workflow.nodes;
+    assert_eq!(nodes.len(), 2);
+    assert_eq!((&nodes[0].name, &nodes[1].name), (&name("refund"), &name("notify")));
+    assert_eq!(nodes[1].after, [name("refund")]);
+    assert_eq!(nodes[0].limits.effects, 10);
+    assert_eq!(nodes[1].limits.memory_bytes, 64 << 20);
+    let slot = &nodes[0].slots[0];
+    assert_eq!(slot.object.as_deref(), Some("/input/order_id"));
+    assert_eq!(slot.intent, "full-damaged-item");
+    assert!(!slot.shared);
+
+    let payments = &definition.tools[&name("payments")];
+    let ToolKind::Http(http) = &payments.kind;
+    assert_eq!(http.secrets[&name("api-key")], "env:PAYMENTS_API_KEY");
+    let refund = &payments.operations[&name("refund")];
+    assert_eq!(refund.contract.class(), ToolClass::KeyAndLookup);
+    assert_eq!(refund.contract.retry.max_ms, 30_000);
+    assert_eq!(
+        refund.request.path,
+        [
+            Text(vec![Part::Literal("v1".to_owned())]),
+            Text(vec![Part::Literal("orders".to_owned())]),
+            Text(vec![Part::Reference("/args/order_id".to_owned())]),
+            Text(vec![Part::Literal("refunds".to_owned())]),
+        ]
+    );
+    assert_eq!(
+        refund.request.headers["Authorization"],
+        Text(vec![Part::Literal("Bearer ".to_owned()), Part::Secret(name("api-key"))])
+    );
+    assert_eq!(
+        serde_json::to_value(refund.request.body.as_ref()).unwrap()["object"]["reason"],
+        json!({ "reference": { "pointer": "/args/reason", "optional": true } })
+    );
+    let mail = &definition.tools[&name("mail")].operations[&name("send")];
+    assert_eq!(mail.contract.class(), ToolClass::Neither);
+}
+
+#[test]
+fn pins_exactly_what_a_run_needs() {
+    let definition = definition();
+    assert_eq!(
+        definition.components.keys().collect::<Vec<_>>(),
+        [&name("notify"), &name("refund")]
+    );
+    let text = definition.to_text();
+    assert_eq!(Definition::from_text(&text).unwrap(), definition);
+    assert_eq!(Definition::from_text(&text).unwrap().digest(), definition.digest());
+    assert!(definition.digest().starts_with("sha256:"));
+}
+
+#[test]
+fn any_change_of_meaning_changes_the_digest() {
+    let digest = definition().digest();
+    let changed = |path: &str, from: &str, to: &str| {
+        let mut files = example();
+        edit(&mut files, path, from, to);
+        let project = Project::load(&files).unwrap();
+        project.definition(&name("damaged-item-refund"), &components()).unwrap().digest()
+    };
+    let workflow = "workflows/damaged-item-refund.toml";
+    assert_ne!(changed(workflow, "intent = \"full-damaged-item\"", "intent = \"half\""), digest);
+    assert_ne!(changed("tools/mail.toml", "attempts = 3", "attempts = 4"), digest);
+    assert_ne!(changed("schemas/mail.json", "\"minLength\": 1", "\"minLength\": 2"), digest);
+    assert_eq!(changed("tools/mail.toml", "# The provider simulator", "# Our simulator"), digest);
+    assert_eq!(changed("twice.toml", "lease = \"10s\"", "lease = \"20s\""), digest);
+    let mut other = definition();
+    other.components.insert(name("refund"), "sha256:other".to_owned());
+    assert_ne!(other.digest(), digest);
+}
+
+#[test]
+fn says_why_there_is_no_definition() {
+    let project = Project::load(&example_on_disk()).unwrap();
+    let error = project.definition(&name("damaged-item-refunds"), &components()).unwrap_err();
+    expect!["there is no workflow `damaged-item-refunds`; did you mean `damaged-item-refund`?"]
+        .assert_eq(&error.to_string());
+    let error = project.definition(&name("damaged-item-refund"), &BTreeMap::new()).unwrap_err();
+    expect!["node `refund` of workflow `damaged-item-refund` runs component `refund`, which is not registered; add it with `twice node add`"]
+        .assert_eq(&error.to_string());
+
+    let text = definition().to_text();
+    let newer = text.replace("\"format\":1", "\"format\":2");
+    assert_eq!(Definition::from_text(&newer), Err(DefinitionError::UnknownFormat { format: 2 }));
+    let stranger = text.replace("\"format\":1", "\"format\":1,\"other\":1");
+    let misnamed = text.replace("\"name\":\"payments\"", "\"name\":\"Pay ments\"");
+    for broken in [stranger, misnamed, "{}".to_owned(), "[".to_owned()] {
+        let error = Definition::from_text(&broken).unwrap_err();
+        assert!(matches!(error, DefinitionError::Malformed { .. }), "{error}");
+    }
+}
+
+#[test]
+fn explains_the_class_of_an_operation() {
+    let definition = definition();
+    expect![[r#"
+        class: key+lookup
+        why: it declares an idempotency key and a lookup
+        promise: at most once while the provider honours the key; an unknown outcome is resent under the same key or looked up
+        key: kept 24h by the provider, relied upon for 21h36m; a repeated key gets the first answer, errors included
+        lookup: by our reference, consistent; two misses at least 2s apart prove that nothing happened
+        attempts: up to 5, each up to 10s; when an outcome is unknown, it is reconciled first
+        person: needed when it is still unknown 24h after the first request"#]]
+        .assert_eq(&explain(&definition.tools[&name("payments")].operations[&name("refund")]));
+    expect![[r#"
+        class: neither
+        why: it declares neither an idempotency key nor a lookup
+        promise: sent once; an unknown outcome waits for a person
+        attempts: up to 3, each up to 10s; another one only if the one before provably did nothing
+        person: needed for every unknown outcome"#]]
+    .assert_eq(&explain(&definition.tools[&name("mail")].operations[&name("send")]));
+}
+
+#[test]
+fn orders_nodes_behind_what_they_wait_for() {
+    let mut files = example();
+    let path = "workflows/damaged-item-refund.toml";
+    let text = files[path].clone();
+    let (head, nodes) = text.split_at(text.find("[[node]]").unwrap());
+    let (first, second) = nodes.split_at(nodes.rfind("[[node]]").unwrap());
+    files.insert(path.to_owned(), format!("{head}{second}{first}"));
+    let project = Project::load(&files).unwrap();
+    let workflow = &project.workflows[&name("damaged-item-refund")];
+    let order: Vec<&str> = workflow.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(order, ["refund", "notify"]);
+}
