@@ -71,7 +71,7 @@ use serde::{Deserialize, Serialize};
 
 /// What `wit-bindgen` makes of the world. The modules around it are nicer.
 #[doc(hidden)]
-#[allow(missing_docs, unreachable_pub, clippy::all)]
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 pub mod bindings {
     wit_bindgen::generate!({
         path: "../wit",
@@ -118,8 +118,8 @@ macro_rules! node_text {
                 {
                     $crate::start(&input, $run)
                 }
-    }
-            $crate::bindings::export!(Node with_types_in $crate::bindings);
+            }
+    $crate::bindings::export!(Node with_types_in $crate::bindings);
         };
     };
 }
