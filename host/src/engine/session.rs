@@ -36,6 +36,8 @@ pub(super) struct Session {
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
     effects: BTreeMap<EffectId, Effect>,
+    /// Effects of earlier steps whose last entries are not durable yet.
+    carried: BTreeMap<EffectId, Effect>,
     entries: Vec<NewEntry>,
     touched: BTreeSet<EffectId>,
     advanced: bool,
@@ -62,6 +64,7 @@ impl Session {
             clock,
             observer,
             effects: BTreeMap::new(),
+            carried: BTreeMap::new(),
             entries: Vec::new(),
             touched: BTreeSet::new(),
             advanced: false,
@@ -86,19 +89,26 @@ impl Session {
     /// # Errors
     /// When the ledger cannot be read.
     pub(super) async fn load_step(&mut self, node: &Name, visit: u32) -> Result<(), EngineError> {
-        self.effects = self
+        let effects = self
             .ledger
             .step_effects(&self.run.id, node, visit)
             .await?
             .into_iter()
             .map(|effect| (effect.id.clone(), effect))
             .collect();
+        self.begin_step(effects);
         Ok(())
     }
 
     /// Starts a step that nobody started before: it has no effects yet.
     pub(super) fn forget_step(&mut self) {
-        self.effects.clear();
+        self.begin_step(BTreeMap::new());
+    }
+
+    fn begin_step(&mut self, effects: BTreeMap<EffectId, Effect>) {
+        let before = std::mem::replace(&mut self.effects, effects);
+        let touched = before.into_iter().filter(|(id, _)| self.touched.contains(id));
+        self.carried.extend(touched);
     }
 
     /// An effect of this step.
@@ -222,6 +232,7 @@ impl Session {
             progress_made: std::mem::take(&mut self.advanced),
         };
         self.touched.clear();
+        self.carried.clear();
         let ledger = Arc::clone(&self.ledger);
         self.writing = Some(tokio::spawn(async move { ledger.append(append).await }));
         self.finish_write().await
