@@ -222,7 +222,8 @@ impl Session {
     /// under way, so it runs as a task of its own and the next write waits for it first.
     async fn write(&mut self, change: RunChange) -> Result<(), EngineError> {
         self.finish_write().await?;
-        let effects = self.touched.iter().filter_map(|id| self.effects.get(id)).cloned().collect();
+        let effect_of = |id| self.effects.get(id).or_else(|| self.carried.get(id));
+        let effects = self.touched.iter().filter_map(effect_of).cloned().collect();
         let append = Append {
             run: self.run.id.clone(),
             fence: self.fence,
