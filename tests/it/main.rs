@@ -4,3 +4,4 @@
 
 mod fault;
 mod process;
+mod tidy;

@@ -2,6 +2,7 @@
 //! which the ways of HTTP and JSON write them.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER};
 use serde_json::{Map, Value};
@@ -186,15 +187,24 @@ impl Redactor {
     /// Whether any secret occurs in the text.
     #[must_use]
     pub fn finds_in_text(&self, text: &str) -> bool {
-        self.matches(text).next().is_some()
+        let mut found = false;
+        self.scan(text.as_bytes(), |_, _| {
+            found = true;
+            ControlFlow::Break(())
+        });
+        found
     }
 
     /// Where secrets are, in bytes: in order, and none touching the next.
     fn ranges(&self, text: &str) -> Vec<(usize, usize)> {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        self.scan(text.as_bytes(), |start, end| {
+            found.push((start, end));
+            ControlFlow::Continue(())
+        });
+        found.sort_unstable();
         let mut ranges: Vec<(usize, usize)> = Vec::new();
-        let mut matches: Vec<_> = self.matches(text).collect();
-        matches.sort_unstable();
-        for (start, end) in matches {
+        for (start, end) in found {
             match ranges.last_mut() {
                 Some((_, last)) if start <= *last => *last = end.max(*last),
                 Some(_) | None => ranges.push((start, end)),
@@ -203,23 +213,32 @@ impl Redactor {
         ranges
     }
 
-    fn matches<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let bytes = text.as_bytes();
-        let all = 0..self.needles.len();
-        bytes.iter().enumerate().flat_map(move |(at, byte)| {
-            // An escape may stand for any first character.
-            let escape = matches!(byte, b'%' | b'\\' | b'+');
-            let some = self.by_first_byte.get(usize::from(*byte)).filter(|_| !escape);
-            let some = some.into_iter().flatten().copied();
-            let any = all.clone().filter(move |_| escape);
-            some.chain(any).filter_map(move |index| {
-                let needle = &self.needles[index];
-                if inside_mark(text, at) {
-                    return None;
+    /// Calls `found` with the ends of every occurrence of every needle, but for those of one needle that overlap. One pass:
+    /// the texts come from guests and providers, so that no text may make this slow.
+    fn scan(&self, text: &[u8], mut found: impl FnMut(usize, usize) -> ControlFlow<()>) {
+        if self.needles.is_empty() {
+            return;
+        }
+        let mut resume = vec![0; self.needles.len()];
+        for at in 0..text.len() {
+            let first_bytes = [Some(text[at]), unescaped(&text[at..])];
+            for index in
+                first_bytes.into_iter().flatten().flat_map(|b| &self.by_first_byte[usize::from(b)])
+            {
+                if at < resume[*index] {
+                    continue;
                 }
-                Some(needle.with_seams(bytes, at, needle.end(bytes, at)?))
-            })
-        })
+                let needle = &self.needles[*index];
+                let Some(end) = needle.end(text, at).filter(|_| !inside_mark(text, at)) else {
+                    continue;
+                };
+                resume[*index] = end;
+                let (start, end) = needle.with_seams(text, at, end);
+                if found(start, end).is_break() {
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -227,24 +246,41 @@ impl Needle {
     /// Where the needle ends if it starts at `start`. Each character may stand there in any of its spellings, and one
     /// spelling may be the beginning of another, so that several places are followed at once.
     fn end(&self, text: &[u8], start: usize) -> Option<usize> {
-        let mut places = vec![start];
-        for c in &self.chars {
-            let mut next = Vec::with_capacity(1);
-            for place in places {
-                let rest = &text[place..];
-                let lengths = [self.plain(rest, *c), percent(rest, *c), json_escape(rest, *c)];
-                for length in lengths.into_iter().flatten() {
-                    if !next.contains(&(place + length)) {
-                        next.push(place + length);
-                    }
+        // Most starts are none; that is seen without memory of the heap.
+        let [first, second, rest @ ..] = self.chars.as_slice() else { return None };
+        let mut places: Vec<usize> = Vec::new();
+        for place in self.after(text, start, *first) {
+            for place in self.after(text, place, *second) {
+                places.push(place);
+            }
+        }
+        for c in rest {
+            let [one] = places.as_slice() else {
+                places = places.iter().flat_map(|place| self.after(text, *place, *c)).collect();
+                places.sort_unstable();
+                places.dedup();
+                if places.is_empty() {
+                    return None;
                 }
-            }
-            if next.is_empty() {
-                return None;
-            }
-            places = next;
+                continue;
+            };
+            let mut after = self.after(text, *one, *c);
+            let next = after.next()?;
+            places[0] = next;
+            places.extend(after.filter(|place| *place != next));
         }
         places.into_iter().max()
+    }
+
+    /// The places after each spelling of `c` at `place`.
+    fn after(&self, text: &[u8], place: usize, c: char) -> impl Iterator<Item = usize> + use<> {
+        let rest = &text[place..];
+        let escaped = match rest.first() {
+            Some(b'%') => percent(rest, c),
+            Some(b'\\') => json_escape(rest, c),
+            Some(_) | None => None,
+        };
+        [self.plain(rest, c), escaped].into_iter().flatten().map(move |length| place + length)
     }
 
     fn plain(&self, rest: &[u8], c: char) -> Option<usize> {
@@ -273,10 +309,42 @@ fn first_byte(c: char) -> u8 {
 }
 
 /// Whether a place is within our own mark, which tells nothing even if a secret is spelt like it.
-fn inside_mark(text: &str, at: usize) -> bool {
-    let bytes = text.as_bytes();
+fn inside_mark(text: &[u8], at: usize) -> bool {
     (at.saturating_sub(MARK.len() - 1)..=at)
-        .any(|start| bytes.get(start..start + MARK.len()) == Some(MARK.as_bytes()))
+        .any(|start| text.get(start..start + MARK.len()) == Some(MARK.as_bytes()))
+}
+
+/// The first byte of the character that an escape at the start of `rest` stands for.
+fn unescaped(rest: &[u8]) -> Option<u8> {
+    match rest.first()? {
+        b'+' => Some(b' '),
+        b'%' => hex(rest.get(1..3)?).and_then(|byte| u8::try_from(byte).ok()),
+        b'\\' => match rest.get(1)? {
+            b'u' => {
+                let unit = u16::try_from(hex(rest.get(2..6)?)?).ok()?;
+                let low = rest.get(8..12).and_then(hex).and_then(|unit| u16::try_from(unit).ok());
+                let units = [unit, low.unwrap_or(0)];
+                char::decode_utf16(units).next()?.ok().map(first_byte)
+            }
+            escape => short_escape(*escape).map(first_byte),
+        },
+        _ => None,
+    }
+}
+
+/// What a backslash and this byte stand for in JSON.
+fn short_escape(byte: u8) -> Option<char> {
+    match byte {
+        b'"' => Some('"'),
+        b'\\' => Some('\\'),
+        b'/' => Some('/'),
+        b'b' => Some('\u{8}'),
+        b'f' => Some('\u{c}'),
+        b'n' => Some('\n'),
+        b'r' => Some('\r'),
+        b't' => Some('\t'),
+        _ => None,
+    }
 }
 
 /// The length of `c` at the start of `rest`, percent-encoded.
@@ -293,29 +361,17 @@ fn percent(rest: &[u8], c: char) -> Option<usize> {
 
 /// The length of `c` at the start of `rest`, escaped as in JSON.
 fn json_escape(rest: &[u8], c: char) -> Option<usize> {
-    if rest.first() != Some(&b'\\') {
-        return None;
+    let escape = *rest.get(1)?;
+    if escape != b'u' {
+        return short_escape(escape).filter(|short| *short == c).map(|_| 2);
     }
-    let short = match rest.get(1)? {
-        b'"' => '"',
-        b'\\' => '\\',
-        b'/' => '/',
-        b'b' => '\u{8}',
-        b'f' => '\u{c}',
-        b'n' => '\n',
-        b'r' => '\r',
-        b't' => '\t',
-        _ => {
-            let mut units = [0; 2];
-            let units = c.encode_utf16(&mut units);
-            let escaped = rest.get(..units.len() * 6)?;
-            let same = escaped.chunks(6).zip(units.iter()).all(|(escape, unit)| {
-                escape.starts_with(b"\\u") && hex(&escape[2..]) == Some(u32::from(*unit))
-            });
-            return same.then_some(escaped.len());
-        }
-    };
-    (short == c).then_some(2)
+    let mut units = [0; 2];
+    let units = c.encode_utf16(&mut units);
+    let escaped = rest.get(..units.len() * 6)?;
+    let same = escaped.chunks(6).zip(units.iter()).all(|(escape, unit)| {
+        escape.starts_with(b"\\u") && hex(&escape[2..]) == Some(u32::from(*unit))
+    });
+    same.then_some(escaped.len())
 }
 
 fn hex(digits: &[u8]) -> Option<u32> {

@@ -39,7 +39,7 @@ after = ["refund"]
 [[node.effect]]
 slot = "notify"
 tool = "keyed-mail.send"
-object = "/input/order_id"
+object = "/receipts/refund/refund/external_id"
 intent = "refund-notice"
 "#;
 
