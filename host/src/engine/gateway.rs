@@ -170,7 +170,20 @@ impl Gateway {
                 Some(effect) if resolve::is_renewed(&effect) => {
                     proposal = resolve::next_generation(&proposal, node, slot);
                 }
-                Some(effect) => return Ok(Ok(self.again(&effect, proposal, slot)?)),
+                Some(effect) => {
+                    // I6: asked for twice in this very call with other args, nobody knows which was meant. The first is
+                    // answered before the second is met, as if one had been asked after the other.
+                    let other = effect.proposal.request_hash != proposal.request_hash;
+                    if other && self.asked.contains(&id) {
+                        let first = std::slice::from_ref(&id);
+                        let driven = drive::drive(&mut self.session, &self.context, first).await?;
+                        if let Some(stop) = driven {
+                            return Ok(Err(stop));
+                        }
+                    }
+                    let effect = self.session.effect(&id).cloned().unwrap_or(effect);
+                    return Ok(Ok(self.again(&effect, proposal, slot)?));
+                }
             }
         }
     }

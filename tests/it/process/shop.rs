@@ -50,7 +50,7 @@ version = 1
 [[node]]
 name = "scripted"
 component = "conformance"
-limits = { memory = "16MiB", time = "2s" }
+limits = { memory = "16MiB", time = "4s" }
 retry = { attempts = 2, initial = "100ms", max = "100ms" }
 
 [[node.effect]]
@@ -94,11 +94,15 @@ pub(super) fn furnish(project: &Project) {
     }
     let mail = read("tools/mail.toml").replace("settle = \"2s\"", "settle = \"200ms\"");
     let mail = mail.replace("initial = \"500ms\"", "initial = \"50ms\"");
+    let mail = mail.replace("timeout = \"10s\"", "timeout = \"3s\"");
+    let mail = mail.replace("horizon = \"24h\"", "horizon = \"20h\"");
     project.write("tools/mail.toml", &mail);
     let keyed = mail.replace("tool = \"mail\"", "tool = \"keyed-mail\"");
     let keyed = keyed.replace("key = \"none\"\n", "");
     project.write("tools/keyed-mail.toml", keyed + KEY);
     project.edit("tools/payments.toml", "settle = \"2s\"", "settle = \"200ms\"");
+    project.edit("tools/payments.toml", "timeout = \"10s\"", "timeout = \"3s\"");
+    project.edit("tools/payments.toml", "connect_timeout = \"3s\"", "connect_timeout = \"1s\"");
     project.edit("tools/payments.toml", "initial = \"500ms\"", "initial = \"50ms\"");
     project.write("workflows/refund-and-tell.toml", REFUND_AND_TELL_FILE);
     project.write("workflows/scripted.toml", SCRIPTED_FILE);
