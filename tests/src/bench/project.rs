@@ -25,9 +25,9 @@ impl Shape {
     /// The word in reports, and the workflow's name.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
-            Self::Many => "32-effects-in-a-step",
-            Self::Steps => "8-steps-with-an-effect",
-            Self::One => "1-step-with-an-effect",
+            Self::Many => "one-step-32-effects",
+            Self::Steps => "eight-steps-8-effects",
+            Self::One => "one-step-1-effect",
         }
     }
 
