@@ -12,9 +12,9 @@ use twice_ledger::{EffectFilter, Ledger, LedgerError};
 
 use super::exit::Exit;
 use super::open::Place;
+use super::out::Out;
 use super::progress::Watch;
 use super::run;
-use super::out::Out;
 use super::term::Column;
 use crate::engine::operator::{Decision, Finding};
 use crate::view::{EffectDetail, EffectView};
@@ -149,7 +149,9 @@ impl List {
         let state = match &self.state {
             Some(word) => match State::parse(&word.to_ascii_uppercase()) {
                 Some(state) => Some(state),
-                None => bail!("there is no effect state `{word}`\nfix: one of PROPOSED, AUTHORIZED, REQUESTED, CONFIRMED, FAILED, UNKNOWN"),
+                None => bail!(
+                    "there is no effect state `{word}`\nfix: one of PROPOSED, AUTHORIZED, REQUESTED, CONFIRMED, FAILED, UNKNOWN"
+                ),
             },
             None => self.unknown.then_some(State::Unknown),
         };
@@ -317,7 +319,9 @@ fn settled(out: &Out, effect: &Effect) {
 
 fn decision(by: &Option<String>, why: &str, option: &str) -> anyhow::Result<Decision> {
     if why.trim().is_empty() {
-        bail!("{option} is empty\nfix: say how you know; it is recorded for whoever audits this run");
+        bail!(
+            "{option} is empty\nfix: say how you know; it is recorded for whoever audits this run"
+        );
     }
     let who = by.clone().unwrap_or_else(|| "unknown".to_owned());
     Ok(Decision { who, why: why.to_owned() })
@@ -330,7 +334,9 @@ async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
         return Ok(found.ok_or(LedgerError::Absent { what: "effect", id: id.to_string() })?);
     }
     if !given.starts_with("eff_") || given.len() < 8 {
-        bail!("`{given}` is not an effect id\nfix: give `eff_…` as `twice effects list` shows it, at least 8 characters");
+        bail!(
+            "`{given}` is not an effect id\nfix: give `eff_…` as `twice effects list` shows it, at least 8 characters"
+        );
     }
     let mut found = Vec::new();
     let mut filter = EffectFilter { limit: PAGE_MAX, ..EffectFilter::default() };

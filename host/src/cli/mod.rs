@@ -29,13 +29,21 @@ use crate::engine::boundary::Boundaries;
 /// an identity, written down before it is sent, and answered from the ledger ever after.
 #[derive(Debug, Parser)]
 #[command(name = "twice", version, propagate_version = true, max_term_width = 110)]
-#[command(after_help = "Exit codes: 0 done · 1 error · 2 usage · 3 the run failed · 4 the run waits or needs a person")]
+#[command(
+    after_help = "Exit codes: 0 done · 1 error · 2 usage · 3 the run failed · 4 the run waits or needs a person"
+)]
 struct Cli {
     /// The project's folder (default: the nearest folder upwards that holds a twice.toml)
     #[arg(long, global = true, value_name = "DIR")]
     project: Option<PathBuf>,
     /// The ledger (default: twice.db beside twice.toml)
-    #[arg(long, global = true, env = "TWICE_DATABASE_URL", value_name = "FILE|URL", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "TWICE_DATABASE_URL",
+        value_name = "FILE|URL",
+        hide_env_values = true
+    )]
     database: Option<String>,
     #[command(subcommand)]
     command: Command,

@@ -11,9 +11,9 @@ use twice_core::redact::Redactor;
 use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
-use twice_workflow::model::Definition;
 use twice_workflow::Project;
 use twice_workflow::files::DiskFiles;
+use twice_workflow::model::Definition;
 
 use super::out::Out;
 use crate::engine::boundary::Boundaries;
@@ -53,7 +53,10 @@ impl Place {
     pub(super) fn root(&self) -> anyhow::Result<PathBuf> {
         if let Some(dir) = &self.project {
             if !dir.join("twice.toml").is_file() {
-                bail!("{} holds no twice.toml\nfix: name the project's folder, or make a project there with `twice init`", dir.display());
+                bail!(
+                    "{} holds no twice.toml\nfix: name the project's folder, or make a project there with `twice init`",
+                    dir.display()
+                );
             }
             return Ok(dir.clone());
         }
@@ -80,11 +83,7 @@ impl Place {
             }
             Err(problems) => {
                 let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                bail!(
-                    "the project has {} problem(s):\n\n{}",
-                    lines.len(),
-                    lines.join("\n\n")
-                );
+                bail!("the project has {} problem(s):\n\n{}", lines.len(), lines.join("\n\n"));
             }
         }
     }
@@ -93,7 +92,10 @@ impl Place {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub(super) async fn ledger(&self, redactor: &Arc<RwLock<Redactor>>) -> anyhow::Result<Arc<dyn Ledger>> {
+    pub(super) async fn ledger(
+        &self,
+        redactor: &Arc<RwLock<Redactor>>,
+    ) -> anyhow::Result<Arc<dyn Ledger>> {
         let url = match &self.database {
             Some(url) => url.clone(),
             None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
@@ -141,7 +143,9 @@ impl Place {
             Err(_) => Ok(10_000),
             Ok(text) => match text.parse() {
                 Ok(ms @ 300..=3_600_000) => Ok(ms),
-                _ => bail!("TWICE_LEASE_MS is `{text}`\nfix: give the length of a lease in milliseconds, 300 to 3600000"),
+                _ => bail!(
+                    "TWICE_LEASE_MS is `{text}`\nfix: give the length of a lease in milliseconds, 300 to 3600000"
+                ),
             },
         }
     }

@@ -12,9 +12,9 @@ use twice_ledger::{Ledger, LedgerError, RunFilter, RunRecord};
 
 use super::exit::Exit;
 use super::open::Place;
+use super::out::Out;
 use super::progress::Watch;
 use super::run;
-use super::out::Out;
 use super::term::Column;
 use crate::engine::operator::Decision;
 use crate::view::{EntryView, RunView};
@@ -106,7 +106,9 @@ impl List {
             None => None,
             Some(word) => match RunState::parse(word) {
                 Some(state) => Some(state),
-                None => bail!("there is no run state `{word}`\nfix: one of ready, running, waiting, halted, completed, failed, quarantined"),
+                None => bail!(
+                    "there is no run state `{word}`\nfix: one of ready, running, waiting, halted, completed, failed, quarantined"
+                ),
             },
         };
         let filter = RunFilter {

@@ -22,7 +22,9 @@ pub enum EngineError {
         problem: String,
     },
     /// A pinned component is missing.
-    #[error("component `{name}` ({digest}) is not in the ledger; register it again with `twice node add`")]
+    #[error(
+        "component `{name}` ({digest}) is not in the ledger; register it again with `twice node add`"
+    )]
     ComponentMissing {
         /// The module's name.
         name: String,
@@ -39,7 +41,9 @@ pub enum EngineError {
         source: SandboxError,
     },
     /// The history of an effect makes a move that the state machine does not know.
-    #[error("the history of effect {effect} is not legal; export the run and verify it with `twice runs show --verify`")]
+    #[error(
+        "the history of effect {effect} is not legal; export the run and verify it with `twice runs show --verify`"
+    )]
     History {
         /// The effect.
         effect: String,

@@ -12,6 +12,7 @@ use twice_core::json;
 use twice_core::time::Timestamp;
 use twice_sandbox::{EffectAnswer, EffectRequest, Host, LogLevel, Position, Suspend};
 
+use super::boundary::Boundary;
 use super::compiled::CompiledSlot;
 use super::drive::{self, Stop};
 use super::durable::{DurableClock, DurableRandom};
@@ -20,19 +21,18 @@ use super::observer::Progress;
 use super::resolve::{self, Counters, Receipts, Refusal};
 use super::session::Session;
 use super::step::StepContext;
-use super::boundary::Boundary;
 
 /// How long a run waits before it looks again at an effect that another run owns. Milliseconds.
 const SHARED_POLL_MS: u64 = 1_000;
 
 /// The host side of one call of a node.
-pub struct Gateway {
+pub(super) struct Gateway {
     /// The run's session; handed back when the call ends.
-    pub session: Session,
+    pub(super) session: Session,
     /// Why the call was suspended, when it was.
-    pub stop: Option<Result<Stop, EngineError>>,
+    pub(super) stop: Option<Result<Stop, EngineError>>,
     /// The effects that were asked for in this call.
-    pub asked: Vec<EffectId>,
+    pub(super) asked: Vec<EffectId>,
     context: StepContext,
     position: Position,
     receipts: Receipts,
@@ -54,7 +54,7 @@ enum Routed {
 impl Gateway {
     /// The gateway of one call.
     #[must_use]
-    pub fn new(
+    pub(super) fn new(
         session: Session,
         context: StepContext,
         receipts: Receipts,
@@ -62,12 +62,8 @@ impl Gateway {
         attempt: u32,
     ) -> Self {
         let node = &context.node().node.name;
-        let position = Position {
-            run: session.id().to_string(),
-            node: node.to_string(),
-            visit: 1,
-            attempt,
-        };
+        let position =
+            Position { run: session.id().to_string(), node: node.to_string(), visit: 1, attempt };
         Self {
             random: DurableRandom::new(session.id(), node, 1),
             clock: DurableClock::new(since),
@@ -121,7 +117,10 @@ impl Gateway {
     }
 
     /// Finds the effect that a request means, recording a proposal when it is new.
-    async fn route(&mut self, request: &EffectRequest) -> Result<Result<Routed, Stop>, EngineError> {
+    async fn route(
+        &mut self,
+        request: &EffectRequest,
+    ) -> Result<Result<Routed, Stop>, EngineError> {
         let context = self.context.clone();
         let node = context.node();
         let slot = Name::parse(request.slot.clone()).ok();
@@ -195,7 +194,9 @@ impl Gateway {
             return Ok(self.own(id));
         }
         match effect.state {
-            State::Proposed | State::Authorized if effect.indeterminate_attempts().next().is_none() => {
+            State::Proposed | State::Authorized
+                if effect.indeterminate_attempts().next().is_none() =>
+            {
                 self.session.record(&id, EffectEvent::Proposed(proposal))?;
             }
             State::Proposed
@@ -359,6 +360,6 @@ impl Host for Gateway {
 
 /// The state that policies see: the run's input and what its nodes returned.
 #[must_use]
-pub fn policy_state(session: &Session) -> Value {
+pub(super) fn policy_state(session: &Session) -> Value {
     session.progress.state(&session.run.input)
 }

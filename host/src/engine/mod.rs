@@ -130,11 +130,7 @@ impl Engine {
     /// The executor made of `parts`.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self {
-            parts,
-            compiled: Mutex::new(HashMap::new()),
-            components: Mutex::new(HashMap::new()),
-        }
+        Self { parts, compiled: Mutex::new(HashMap::new()), components: Mutex::new(HashMap::new()) }
     }
 
     /// The ledger it records in.
@@ -216,19 +212,20 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Ledger`], with `Absent` when there is no such run.
     pub async fn standing(&self, id: &RunId) -> Result<RunEnd, EngineError> {
-        let record = self.parts.ledger.run(id).await?.ok_or_else(|| {
-            twice_ledger::LedgerError::Absent { what: "run", id: id.to_string() }
-        })?;
+        let record =
+            self.parts.ledger.run(id).await?.ok_or_else(|| twice_ledger::LedgerError::Absent {
+                what: "run",
+                id: id.to_string(),
+            })?;
         let why = record.reason.clone().unwrap_or_default();
         Ok(match record.state {
             RunState::Completed => RunEnd::Completed(record.output.unwrap_or(Value::Null)),
             RunState::Failed => RunEnd::Failed { why },
             RunState::Halted => RunEnd::Halted { why },
             RunState::Quarantined => RunEnd::Quarantined,
-            RunState::Waiting | RunState::Ready => RunEnd::Waiting {
-                until: record.due_at.unwrap_or(record.updated_at),
-                why,
-            },
+            RunState::Waiting | RunState::Ready => {
+                RunEnd::Waiting { until: record.due_at.unwrap_or(record.updated_at), why }
+            }
             RunState::Running => RunEnd::Elsewhere,
         })
     }
@@ -335,10 +332,8 @@ impl Engine {
         if let Some(component) = lock(&self.components).get(digest) {
             return Ok(component.clone());
         }
-        let missing = || EngineError::ComponentMissing {
-            name: name.to_string(),
-            digest: digest.to_owned(),
-        };
+        let missing =
+            || EngineError::ComponentMissing { name: name.to_string(), digest: digest.to_owned() };
         let bytes = self.parts.ledger.module_bytes(digest).await?.ok_or_else(missing)?;
         let sandbox = Arc::clone(&self.parts.sandbox);
         let loaded = tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await;
@@ -371,11 +366,7 @@ async fn complete(mut session: Session, compiled: &Compiled) -> Result<RunEnd, E
     Ok(RunEnd::Completed(output))
 }
 
-async fn park(
-    mut session: Session,
-    until: Timestamp,
-    why: String,
-) -> Result<RunEnd, EngineError> {
+async fn park(mut session: Session, until: Timestamp, why: String) -> Result<RunEnd, EngineError> {
     session.boundaries.pass(Boundary::BeforePark);
     session.record_run(RunEvent::Parked { why: why.clone(), until: Some(until) });
     session.leave(RunState::Waiting, Some(why.clone()), Some(until), None).await?;
