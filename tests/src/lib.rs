@@ -1,5 +1,6 @@
 //! What the tests of Twice stand on: servers that misbehave exactly as told, and the command in a project of its own.
 
+pub mod bench;
 pub mod fault;
 pub mod nodes;
 pub mod project;
