@@ -3,3 +3,4 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets what it did not expect has failed")]
 
 mod fault;
+mod matrix;
