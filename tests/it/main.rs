@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets what it did not expect has failed")]
 
 mod fault;
+mod matrix;
 mod process;
 mod tidy;

@@ -2,5 +2,6 @@
 
 pub mod bench;
 pub mod fault;
+pub mod host;
 pub mod nodes;
 pub mod project;
