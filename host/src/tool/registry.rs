@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use twice_core::event::ProbeResult;
 use twice_core::outcome::Exchange;
-use twice_workflow::model::ToolKind;
+use twice_workflow::model::{Tool, ToolKind};
 
 use super::http::{HttpDriver, HttpReady};
 use super::{Call, Driver, PrepareError, Prepared};
@@ -48,6 +48,16 @@ impl Driver for Drivers {
         match request {
             AnyRequest::Http(request) => self.http.send(request, send_before).await,
         }
+    }
+
+    fn learn_secrets(&self, tool: &Tool) {
+        match &tool.kind {
+            ToolKind::Http(_) => self.http.learn_secrets(tool),
+        }
+    }
+
+    fn holds_secret(&self, value: &Value) -> bool {
+        self.http.holds_secret(value)
     }
 
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {
