@@ -240,7 +240,8 @@ impl Ran {
 
 impl std::fmt::Display for Ran {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let code = self.code.map_or_else(|| "by a signal".to_owned(), |code| format!("with {code}"));
+        let code =
+            self.code.map_or_else(|| "by a signal".to_owned(), |code| format!("with {code}"));
         write!(f, "`twice {}` ended {code}\n{}\n{}", self.args, self.stdout, self.stderr)
     }
 }
@@ -399,11 +400,7 @@ impl Provider {
 ///
 /// # Panics
 /// When the work of any job does.
-pub fn for_each<T: Send>(
-    jobs: Vec<(String, T)>,
-    at_a_time: usize,
-    work: impl Fn(T) + Sync,
-) {
+pub fn for_each<T: Send>(jobs: Vec<(String, T)>, at_a_time: usize, work: impl Fn(T) + Sync) {
     let jobs = std::sync::Mutex::new(jobs.into_iter());
     let failed = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use twice_core::effect::{Effect, State};
 use twice_core::event::ConflictRule;
 use twice_core::ids::{EffectId, RunId};
 use twice_core::limits::{PAGE_MAX, PAYLOAD_BYTES_MAX};
-use twice_ledger::{EffectFilter, Ledger, LedgerError};
+use twice_ledger::{EffectFilter, Ledger};
 
 use super::exit::Exit;
 use super::open::Place;
@@ -331,7 +331,7 @@ fn decision(by: &Option<String>, why: &str, option: &str) -> anyhow::Result<Deci
 async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
     if let Ok(id) = EffectId::parse(given.to_owned()) {
         let found = ledger.effect(&id).await?;
-        return Ok(found.ok_or(LedgerError::Absent { what: "effect", id: id.to_string() })?);
+        return found.ok_or_else(|| absent(given));
     }
     if !given.starts_with("eff_") || given.len() < 8 {
         bail!(
@@ -352,9 +352,13 @@ async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
     match found.as_slice() {
         [row] => {
             let effect = ledger.effect(&row.id).await?;
-            Ok(effect.ok_or(LedgerError::Absent { what: "effect", id: row.id.to_string() })?)
+            effect.ok_or_else(|| absent(given))
         }
-        [] => Err(LedgerError::Absent { what: "effect", id: given.to_owned() }.into()),
+        [] => Err(absent(given)),
         many => bail!("{} effects begin with `{given}`\nfix: give more of the id", many.len()),
     }
+}
+
+fn absent(given: &str) -> anyhow::Error {
+    anyhow!("there is no effect `{given}` in this ledger\nfix: `twice effects list` shows them")
 }

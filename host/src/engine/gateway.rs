@@ -150,6 +150,17 @@ impl Gateway {
             Ok(proposal) => proposal,
             Err(refusal) => return Ok(Ok(self.refuse(request, refusal))),
         };
+        // I10: a guest that was handed a secret, or guessed one, does not get it into the ledger.
+        if context.drivers().holds_secret(&proposal.args) {
+            let refusal = Refusal {
+                policy: "secret",
+                message: format!(
+                    "the args of `{}` hold the value of a secret; leave it out: the tool adds its secrets itself",
+                    slot.slot.name
+                ),
+            };
+            return Ok(Ok(self.refuse(request, refusal)));
+        }
         loop {
             let id = resolve::effect_id(&proposal);
             let known = self.session.effect(&id).cloned();

@@ -140,9 +140,8 @@ impl Session {
         visit: u32,
     ) -> Result<Vec<Effect>, EngineError> {
         let mut found = self.ledger.step_effects(&self.run.id, node, visit).await?;
-        let of_step = |effect: &&Effect| {
-            effect.proposal.node == *node && effect.proposal.visit == visit
-        };
+        let of_step =
+            |effect: &&Effect| effect.proposal.node == *node && effect.proposal.visit == visit;
         for newer in self.carried.values().filter(of_step) {
             match found.iter_mut().find(|effect| effect.id == newer.id) {
                 Some(effect) => *effect = newer.clone(),

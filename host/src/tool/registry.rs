@@ -5,8 +5,13 @@ use std::time::Instant;
 use async_trait::async_trait;
 use serde_json::Value;
 use twice_core::event::ProbeResult;
+<<<<<<< HEAD
 use twice_core::outcome::{Exchange, Fault, FaultKind, Sent};
 use twice_workflow::model::ToolKind;
+=======
+use twice_core::outcome::Exchange;
+use twice_workflow::model::{Tool, ToolKind};
+>>>>>>> tool
 
 use super::http::{HttpDriver, HttpReady};
 use super::{Call, Driver, PrepareError, Prepared};
@@ -55,6 +60,16 @@ impl Driver for Drivers {
                 Exchange { sent: Sent::Nothing, result: Err(fault) }
             }
         }
+    }
+
+    fn learn_secrets(&self, tool: &Tool) {
+        match &tool.kind {
+            ToolKind::Http(_) => self.http.learn_secrets(tool),
+        }
+    }
+
+    fn holds_secret(&self, value: &Value) -> bool {
+        self.http.holds_secret(value)
     }
 
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {

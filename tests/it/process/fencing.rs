@@ -94,7 +94,10 @@ fn a_run_id_means_one_input() {
     let project = shop(&provider);
     project.ok(&start(REFUND, &order("order-1"), RUN));
     let before = project.run(RUN);
-    for other in [start(REFUND, &order("order-2"), RUN), start(SCRIPTED, &script("order-1", &json!([])), RUN)] {
+    for other in [
+        start(REFUND, &order("order-2"), RUN),
+        start(SCRIPTED, &script("order-1", &json!([])), RUN),
+    ] {
         let ran = project.twice(&other);
         assert_eq!(ran.code, Some(1), "{ran}");
         assert!(ran.stderr.contains("run `run-1` exists already with"), "{ran}");

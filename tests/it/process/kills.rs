@@ -67,11 +67,15 @@ fn a_run_killed_at_any_moment_pays_once() {
         })
         .collect();
     let met = Met::default();
-    for_each(jobs, AT_A_TIME, |(number, deaths)| disturb(&project, &provider, number, &deaths, &met));
+    for_each(jobs, AT_A_TIME, |(number, deaths)| {
+        disturb(&project, &provider, number, &deaths, &met)
+    });
 
     let [before, within, after, again] =
         [&met.before, &met.within, &met.after, &met.twice].map(|n| n.load(Ordering::Relaxed));
-    println!("killed before the start {before}, under way {within}, after the end {after}; again {again}");
+    println!(
+        "killed before the start {before}, under way {within}, after the end {after}; again {again}"
+    );
     assert!(within >= 10, "too few runs were met under way to prove anything: {within}");
     let counted = provider.counters();
     let refunds = &counted.operations["refund"];

@@ -123,7 +123,8 @@ impl Bench {
         let per_effect = |count: f64| count / f64::from(effects);
         let entries = rig.entries(warm).await?;
         rig.ledger.close().await;
-        let bytes = std::fs::metadata(&path)?.len() as f64 / f64::from((warm + runs) * shape.effects());
+        let bytes =
+            std::fs::metadata(&path)?.len() as f64 / f64::from((warm + runs) * shape.effects());
         let written = Written {
             entries_per_effect: entries.0 / f64::from(shape.effects()),
             body_bytes_per_effect: entries.1 / f64::from(shape.effects()),
