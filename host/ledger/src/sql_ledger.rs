@@ -19,9 +19,9 @@ use crate::value::{Row, Value};
 use crate::work::{Reply, Start, Work};
 use crate::writer::{Command, Message, QUEUE_MAX, Writer};
 use crate::{
-    Append, BEGIN_TRIES, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger,
-    LedgerError, LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started,
-    migrate, rules, sql,
+    Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
+    LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started, migrate,
+    rules, sql,
 };
 
 /// The ledger in a database. One of them per process and database: it has the only writer.

@@ -5,13 +5,10 @@ use std::time::Instant;
 use async_trait::async_trait;
 use serde_json::Value;
 use twice_core::event::ProbeResult;
-<<<<<<< HEAD
+use twice_core::outcome::Exchange;
 use twice_core::outcome::{Exchange, Fault, FaultKind, Sent};
 use twice_workflow::model::ToolKind;
-=======
-use twice_core::outcome::Exchange;
 use twice_workflow::model::{Tool, ToolKind};
->>>>>>> tool
 
 use super::http::{HttpDriver, HttpReady};
 use super::{Call, Driver, PrepareError, Prepared};
