@@ -11,6 +11,7 @@ mod poison;
 mod resume;
 mod retry;
 mod sharing;
+mod simulation;
 mod tools;
 
 /// Runs a test's future on threads of its own.
