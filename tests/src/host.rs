@@ -80,7 +80,8 @@ impl Setup {
     /// A project of these workflow files, which may use the tools of [`Setup::tool`], on `SQLite`.
     #[must_use]
     pub fn new(workflows: &[&str]) -> Self {
-        let mut files = BTreeMap::from([("twice.toml".to_owned(), "project = \"matrix\"".to_owned())]);
+        let mut files =
+            BTreeMap::from([("twice.toml".to_owned(), "project = \"matrix\"".to_owned())]);
         for (number, text) in workflows.iter().enumerate() {
             files.insert(format!("workflows/{number}.toml"), (*text).to_owned());
         }
@@ -297,9 +298,10 @@ impl Host {
     pub async fn crash_resume(self: &Arc<Self>, id: &str, boundary: Boundary, nth: u32) -> bool {
         let host = Arc::clone(self);
         let id = run_id(id);
-        let task = tokio::spawn(async move {
-            host.another(vanish_at(boundary, nth)).resume(&id, true).await
-        });
+        let task =
+            tokio::spawn(
+                async move { host.another(vanish_at(boundary, nth)).resume(&id, true).await },
+            );
         vanished(task.await)
     }
 
@@ -443,7 +445,10 @@ impl Host {
         let wait_for = twice_provider_sim::WaitFor::Committed;
         let patience = Duration::from_secs(30);
         let seen = self.sim.wait(wait_for, count, Some(operation), patience).await;
-        assert!(seen.expect("the simulator can be read"), "{operation} was not committed {count} times");
+        assert!(
+            seen.expect("the simulator can be read"),
+            "{operation} was not committed {count} times"
+        );
     }
 }
 
@@ -532,7 +537,8 @@ async fn definitions(
     let (bytes, digest) = conformance();
     ledger.put_module(&name, digest, bytes, at).await.expect("the ledger takes the component");
     let components = BTreeMap::from([(name, digest.clone())]);
-    let defined = project.workflows.keys().map(|workflow| project.definition(workflow, &components));
+    let defined =
+        project.workflows.keys().map(|workflow| project.definition(workflow, &components));
     defined.map(|found| found.expect("every component is registered")).collect()
 }
 

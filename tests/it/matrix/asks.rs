@@ -12,7 +12,8 @@ use twice_tests::host::{Host, Pace, Setup, steps};
 
 use super::run;
 use super::tools::{
-    Class, WINDOWS, ask, later, one_refund_in, order, payments, refund_slot, until_attempt, workflow,
+    Class, WINDOWS, ask, later, one_refund_in, order, payments, refund_slot, until_attempt,
+    workflow,
 };
 
 const ORDERS: usize = 40;
@@ -46,9 +47,11 @@ fn many_orders() -> Value {
 #[test]
 fn forty_orders_are_forty_effects_however_the_worker_vanishes() {
     run(async {
-        for (boundary, nth) in
-            [(Boundary::AfterRequestedCommit, 1), (Boundary::AfterReply, 20), (Boundary::BeforeCheckpoint, 1)]
-        {
+        for (boundary, nth) in [
+            (Boundary::AfterRequestedCommit, 1),
+            (Boundary::AfterReply, 20),
+            (Boundary::BeforeCheckpoint, 1),
+        ] {
             let context = format!("{} {nth}", boundary.as_str());
             let host = Arc::new(Host::start(for_each(Class::KeyLookup)).await);
             assert!(host.crash_run("run-1", many_orders(), boundary, nth).await, "{context}");
@@ -128,9 +131,7 @@ fn a_request_that_breaks_the_rules_of_its_slot_is_refused_and_recorded() {
     let plain = || one_refund_in(Class::Key, WINDOWS, "", "");
     let each = || for_each(Class::Key);
     let args = json!({ "order_id": "order-1", "amount_cents": 100 });
-    let of = |slot: &str, item: Value, args: &Value| {
-        json!({ "do": "request", "slot": slot, "item": item, "args": args })
-    };
+    let of = |slot: &str, item: Value, args: &Value| json!({ "do": "request", "slot": slot, "item": item, "args": args });
     check_refused("a slot not granted", plain(), of("payout", Value::Null, &args), "grant");
     check_refused("no slot's name", plain(), of("../refund", Value::Null, &args), "grant");
     let text = json!({ "order_id": "order-1", "amount_cents": "100" });

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use twice::engine::boundary::Boundary;
 use twice::engine::RunEnd;
+use twice::engine::boundary::Boundary;
 use twice_core::effect::State;
 use twice_core::event::RunEvent;
 use twice_core::run::RunState;
@@ -18,7 +18,8 @@ use super::tools::{Class, WINDOWS, Windows, ask, one_refund, order};
 fn a_request_of_a_vanished_worker_is_listed_as_unknown_before_anyone_looks_after_it() {
     run(async {
         for store in [Store::Sqlite, Store::Memory] {
-            let host = Arc::new(Host::start(one_refund(Class::KeyLookup, WINDOWS).store(store)).await);
+            let host =
+                Arc::new(Host::start(one_refund(Class::KeyLookup, WINDOWS).store(store)).await);
             let input = order("order-1", vec![ask("refund", "order-1", 1_000)]);
             assert!(host.crash_run("run-1", input, Boundary::AfterRequestedCommit, 1).await);
 
@@ -34,7 +35,8 @@ fn a_request_of_a_vanished_worker_is_listed_as_unknown_before_anyone_looks_after
             assert!(matches!(end, RunEnd::Completed(_)), "{store:?}: {end:?}");
             assert_eq!(host.counted("refund").await.effects, 1, "{store:?}");
             let events = host.run_events("run-1").await;
-            let took_over = |event: &RunEvent| matches!(event, RunEvent::Claimed { takeover: true, .. });
+            let took_over =
+                |event: &RunEvent| matches!(event, RunEvent::Claimed { takeover: true, .. });
             assert!(events.iter().any(took_over), "{store:?}: {events:?}");
         }
     });

@@ -60,10 +60,25 @@ fn a_request_in_other_words_is_the_same_and_one_for_something_else_a_conflict() 
     let first = || json!({ "order_id": "order-1", "amount_cents": 1_200, "reason": "damaged" });
     let reworded = json!({ "reason": "The goods were damaged.", "amount_cents": 1_200, "order_id": "order-1" });
     check("the reason in other words", first(), reworded, false);
-    check("no reason any more", first(), json!({ "amount_cents": 1_200, "order_id": "order-1" }), false);
-    check("an amount of the same value", first(), json!({ "amount_cents": 1_200.0, "order_id": "order-1" }), false);
+    check(
+        "no reason any more",
+        first(),
+        json!({ "amount_cents": 1_200, "order_id": "order-1" }),
+        false,
+    );
+    check(
+        "an amount of the same value",
+        first(),
+        json!({ "amount_cents": 1_200.0, "order_id": "order-1" }),
+        false,
+    );
     check("another amount", first(), json!({ "order_id": "order-1", "amount_cents": 1_300 }), true);
-    check("another recipient", first(), json!({ "order_id": "order-2", "amount_cents": 1_200 }), true);
+    check(
+        "another recipient",
+        first(),
+        json!({ "order_id": "order-2", "amount_cents": 1_200 }),
+        true,
+    );
 }
 
 fn two_slots() -> Setup {
@@ -196,12 +211,12 @@ fn nothing_is_sent_without_its_entry() {
     run(async {
         let sends = Arc::new(AtomicUsize::new(0));
         let watched = Arc::clone(&sends);
-        let setup = two_slots()
-            .switches([Switch::new(Fault::Storm429).times(1)])
-            .wrap(move |inner, ledger| {
+        let setup = two_slots().switches([Switch::new(Fault::Storm429).times(1)]).wrap(
+            move |inner, ledger| {
                 let sends = Arc::clone(&watched);
                 Arc::new(Probe { inner, ledger, run: run_id("run-1"), sends })
-            });
+            },
+        );
         let host = Host::start(setup).await;
         let requests = json!([
             { "slot": "goods", "args": { "order_id": "order-1", "amount_cents": 1_000 } },

@@ -59,7 +59,8 @@ fn a_lagging_lookup_declared_as_strong_is_believed() {
 fn a_request_that_is_held_and_committed_late_is_found_not_repeated() {
     run(async {
         let held = Switch::new(Fault::HoldThenCommitLateMs).value(700).times(1);
-        let host = Host::start(one_refund(Class::Lookup, super::tools::REAL).switches([held])).await;
+        let host =
+            Host::start(one_refund(Class::Lookup, super::tools::REAL).switches([held])).await;
         let todo = vec![ask("refund", "order-1", 1_000)];
         let end = host.run("run-1", order("order-1", todo)).await;
         // Asked before the commit: nothing is there yet, and that is not believed.

@@ -109,7 +109,8 @@ fn check_conflict(rule: ConflictRule, effects: u64, told: impl Fn(&Value) + Send
         assert_eq!((counted.requests, counted.effects), (effects, effects));
         let keys = counted.deliveries_per_key.len() as u64;
         assert_eq!(keys, effects, "each logical action has its own key");
-        let released = |event: &RunEvent| matches!(event, RunEvent::Released { who, .. } if who == "ada");
+        let released =
+            |event: &RunEvent| matches!(event, RunEvent::Released { who, .. } if who == "ada");
         assert!(host.run_events("run-1").await.iter().any(released));
         let effects = host.effects("run-1").await;
         assert_eq!(effects[0].receipt, first.receipt, "the first receipt is as it was");

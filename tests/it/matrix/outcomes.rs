@@ -47,7 +47,12 @@ fn cell(end: End, sends: u64, lookups: u64, effects: u64) -> Cell {
     Cell { end, sends: sends..=sends, lookups: lookups..=lookups, effects }
 }
 
-fn ranged(end: End, sends: RangeInclusive<u64>, lookups: RangeInclusive<u64>, effects: u64) -> Cell {
+fn ranged(
+    end: End,
+    sends: RangeInclusive<u64>,
+    lookups: RangeInclusive<u64>,
+    effects: u64,
+) -> Cell {
     Cell { end, sends, lookups, effects }
 }
 
@@ -125,11 +130,8 @@ fn but(mut cells: [Cell; 6], class: Class, other: Cell) -> [Cell; 6] {
 
 fn answers() -> Vec<Row> {
     use Fault::{CommitThen500, CommitThenDrop, DropBeforeCommit, Fail500};
-    let stored_500 = but(
-        not_done_unseen(),
-        Class::KeyLookup,
-        ranged(End::Failed("absent"), 1..=1, 3..=9, 0),
-    );
+    let stored_500 =
+        but(not_done_unseen(), Class::KeyLookup, ranged(End::Failed("absent"), 1..=1, 3..=9, 0));
     vec![
         Row::new("nothing", vec![], all(End::Confirmed, 1, 1)),
         Row::new("commit_then_drop", vec![once(CommitThenDrop)], done_unseen(2)),
@@ -139,7 +141,11 @@ fn answers() -> Vec<Row> {
             // The key replays the error for as long as it lives, so without a lookup nobody ever learns more.
             but(done_unseen(2), Class::Key, ranged(End::Unknown, 3..=MANY, 0..=0, 1)),
         ),
-        Row::new("commit_then_500 unsaved", vec![once(CommitThen500).value("unsaved")], done_unseen(2)),
+        Row::new(
+            "commit_then_500 unsaved",
+            vec![once(CommitThen500).value("unsaved")],
+            done_unseen(2),
+        ),
         // Under a key that is declared to repeat the first answer, absence makes the error the truth.
         Row::new("fail_500 unsaved", vec![once(Fail500).value("unsaved")], stored_500.clone()),
         Row::new(
@@ -149,8 +155,16 @@ fn answers() -> Vec<Row> {
         ),
         Row::new("503", vec![once(Fault::Status).value(503)], not_done_unseen()),
         Row::new("drop_before_commit", vec![once(DropBeforeCommit)], not_done_unseen()),
-        Row::new("storm_429, twice", vec![Switch::new(Fault::Storm429).times(2)], all(End::Confirmed, 3, 1)),
-        Row::new("storm_429", vec![Switch::new(Fault::Storm429)], all(End::Failed("exhausted"), 3, 0)),
+        Row::new(
+            "storm_429, twice",
+            vec![Switch::new(Fault::Storm429).times(2)],
+            all(End::Confirmed, 3, 1),
+        ),
+        Row::new(
+            "storm_429",
+            vec![Switch::new(Fault::Storm429)],
+            all(End::Failed("exhausted"), 3, 0),
+        ),
         Row::new("decline_402", vec![once(Fault::Decline402)], all(End::Failed("http_402"), 1, 0)),
         Row::new(
             "wrong_amount",
@@ -267,12 +281,8 @@ fn times() -> Vec<Row> {
             late.clone(),
         )
         .in_real_time(),
-        Row::new(
-            "hold_then_commit_late",
-            vec![once(Fault::HoldThenCommitLateMs).value(700)],
-            late,
-        )
-        .in_real_time(),
+        Row::new("hold_then_commit_late", vec![once(Fault::HoldThenCommitLateMs).value(700)], late)
+            .in_real_time(),
     ]
 }
 

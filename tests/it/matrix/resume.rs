@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use twice::engine::RunEnd;
 use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, RunEvent};
-use twice_core::json::canonical;
 use twice_core::ids::EffectId;
+use twice_core::json::canonical;
 use twice_tests::host::{Host, Pace, Setup};
 
 use super::run;
@@ -15,9 +15,14 @@ use super::tools::{
 
 /// Two refunds and two questions to a model.
 fn two_and_two() -> Setup {
-    let question = |name: &str| format!("\n[[node.effect]]\nslot = \"{name}\"\ntool = \"mind.refund\"\n");
-    let slots =
-        [refund_slot("goods", ""), refund_slot("postage", ""), question("first"), question("second")];
+    let question =
+        |name: &str| format!("\n[[node.effect]]\nslot = \"{name}\"\ntool = \"mind.refund\"\n");
+    let slots = [
+        refund_slot("goods", ""),
+        refund_slot("postage", ""),
+        question("first"),
+        question("second"),
+    ];
     let text = workflow("refunds", "", &[&slots[0], &slots[1], &slots[2], &slots[3]]);
     let mind = payments(Class::Read, WINDOWS).replacen("\"payments\"", "\"mind\"", 1);
     Setup::new(&[&text]).tool(payments(Class::KeyLookup, WINDOWS)).tool(mind)
@@ -90,22 +95,12 @@ fn durable_time_and_randomness_go_on_after_a_restart_as_they_would_have() {
 }
 
 /// Which effects the last step that completed did not ask for again.
-fn diverged(events: &[RunEvent]) -> Vec<EffectId> {
-    let of_step = events.iter().filter_map(|event| match event {
-        RunEvent::StepCompleted { diverged, .. } => Some(diverged.clone()),
-        RunEvent::Started { .. }
-        | RunEvent::Claimed { .. }
-        | RunEvent::StepFailed { .. }
-        | RunEvent::Parked { .. }
-        | RunEvent::Halted { .. }
-        | RunEvent::Released { .. }
-        | RunEvent::RequestRefused { .. }
-        | RunEvent::Adopted { .. }
-        | RunEvent::Completed { .. }
-        | RunEvent::Failed { .. }
-        | RunEvent::Quarantined { .. } => None,
-    });
-    of_step.last().unwrap_or_default()
+fn diverged(events: &[RunEvent]) -> &[EffectId] {
+    let completed = |event: &&RunEvent| matches!(event, RunEvent::StepCompleted { .. });
+    match events.iter().rfind(completed) {
+        Some(RunEvent::StepCompleted { diverged, .. }) => diverged,
+        other => panic!("no step completed: {other:?}"),
+    }
 }
 
 #[test]
@@ -121,7 +116,8 @@ fn an_effect_that_a_restarted_node_no_longer_asks_for_is_reported() {
         assert!(matches!(end, RunEnd::Completed(_)), "{end:?}");
         let effects = host.effects("run-1").await;
         assert_eq!(diverged(&host.run_events("run-1").await), [effects[0].id.clone()]);
-        let confirmed = |(_, event): &(EffectId, EffectEvent)| matches!(event, EffectEvent::Confirmed(_));
+        let confirmed =
+            |(_, event): &(EffectId, EffectEvent)| matches!(event, EffectEvent::Confirmed(_));
         assert_eq!(host.effect_events("run-1").await.iter().filter(|e| confirmed(e)).count(), 2);
     });
 }

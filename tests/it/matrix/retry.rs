@@ -15,14 +15,19 @@ use super::tools::{Class, WINDOWS, ask, one_refund, one_refund_in, order};
 #[test]
 fn a_node_that_asks_again_in_the_same_step_gets_the_same_answer() {
     run(async {
-        for (switches, key) in [(vec![], "effect_id"), (vec![Switch::new(Fault::Decline402)], "failed")] {
+        for (switches, key) in
+            [(vec![], "effect_id"), (vec![Switch::new(Fault::Decline402)], "failed")]
+        {
             let host = Host::start(one_refund(Class::Key, WINDOWS).switches(switches)).await;
             let once = || ask("refund", "order-1", 1_000);
             let input = order("order-1", vec![once(), once(), once()]);
             let end = host.run_and_finish("run-1", input, Pace::Jump).await;
             let RunEnd::Completed(output) = end else { panic!("{end:?}") };
             let notes = output["notes"].as_array().unwrap();
-            assert!(notes.iter().all(|note| !note[key].is_null() && *note == notes[0]), "{notes:?}");
+            assert!(
+                notes.iter().all(|note| !note[key].is_null() && *note == notes[0]),
+                "{notes:?}"
+            );
             assert_eq!(host.counted("refund").await.requests, 1);
         }
     });
@@ -47,9 +52,7 @@ fn the_node_s_time_limit_leaves_the_outcome_unknown_until_it_is_looked_up() {
         assert_eq!(host.effect("run-1").await.receipt.unwrap().source, Source::Lookup);
         assert_eq!(host.counted("refund").await.requests, 1);
         let events = host.run_events("run-1").await;
-        let reached = |event: &RunEvent| {
-            matches!(event, RunEvent::StepFailed { cause: StepFailure::Limit { limit, .. }, .. } if limit == "time")
-        };
+        let reached = |event: &RunEvent| matches!(event, RunEvent::StepFailed { cause: StepFailure::Limit { limit, .. }, .. } if limit == "time");
         assert!(events.iter().any(reached), "{events:?}");
     });
 }

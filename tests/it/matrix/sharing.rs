@@ -17,7 +17,8 @@ use super::tools::{Class, WINDOWS, ask, order, payments, refund_slot, workflow};
 /// Two workflows that name their slots differently and mean the same refund.
 fn shared(class: Class) -> Setup {
     let slot = |name: &str| {
-        refund_slot(name, "scope = \"object\"").replace(&format!("intent = \"{name}\""), "intent = \"full\"")
+        refund_slot(name, "scope = \"object\"")
+            .replace(&format!("intent = \"{name}\""), "intent = \"full\"")
     };
     let first = workflow("returns", "", &[&slot("refund")]);
     let second = workflow("complaints", "", &[&slot("money-back")]);
@@ -25,21 +26,13 @@ fn shared(class: Class) -> Setup {
 }
 
 fn adopted(events: &[RunEvent]) -> Vec<EffectId> {
-    let of_event = events.iter().filter_map(|event| match event {
-        RunEvent::Adopted { effect } => Some(effect.clone()),
-        RunEvent::Started { .. }
-        | RunEvent::Claimed { .. }
-        | RunEvent::StepCompleted { .. }
-        | RunEvent::StepFailed { .. }
-        | RunEvent::Parked { .. }
-        | RunEvent::Halted { .. }
-        | RunEvent::Released { .. }
-        | RunEvent::RequestRefused { .. }
-        | RunEvent::Completed { .. }
-        | RunEvent::Failed { .. }
-        | RunEvent::Quarantined { .. } => None,
-    });
-    of_event.collect()
+    let mut adopted = Vec::new();
+    for event in events {
+        if let RunEvent::Adopted { effect } = event {
+            adopted.push(effect.clone());
+        }
+    }
+    adopted
 }
 
 #[test]
@@ -90,8 +83,10 @@ fn a_second_run_waits_while_the_first_is_in_doubt() {
 
         let effect = host.effect("run-1").await;
         let decision = Decision { who: "ada".to_owned(), why: "it is in the console".to_owned() };
-        let finding =
-            Finding::Confirmed { result: json!({ "id": "re_1" }), external_id: Some("re_1".to_owned()) };
+        let finding = Finding::Confirmed {
+            result: json!({ "id": "re_1" }),
+            external_id: Some("re_1".to_owned()),
+        };
         host.engine.resolve(&effect.id, finding, &decision).await.unwrap();
         for run in ["run-2", "run-1"] {
             let end = host.finish(run, Pace::Jump).await;

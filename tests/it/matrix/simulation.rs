@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use twice::engine::RunEnd;
 use twice::engine::boundary::Boundary;
 use twice_core::effect::{Effect, State};
+use twice_core::event::RunEvent;
 use twice_core::run::RunState;
 use twice_provider_sim::{Fault, OperationCounters, Switch};
 use twice_tests::host::{Host, Pace, Setup, Store, run_id, steps};
@@ -180,7 +181,13 @@ async fn schedule(dice: &mut Dice, host: &Arc<Host>, class: Class) {
 }
 
 /// What holds of one effect, by the provider's own count.
-fn check_effect(context: &str, class: Class, effect: &Effect, counted: &OperationCounters, end: &RunEnd) {
+fn check_effect(
+    context: &str,
+    class: Class,
+    effect: &Effect,
+    counted: &OperationCounters,
+    end: &RunEnd,
+) {
     let object = effect.proposal.args["order_id"].as_str().unwrap();
     let done = counted.effects_per_object.get(object).copied().unwrap_or(0);
     let context = format!("{context}, {object}: {} ({:?})", effect.state, effect.last_error);
@@ -205,7 +212,10 @@ fn check_effect(context: &str, class: Class, effect: &Effect, counted: &Operatio
     let attempts = effect.attempts.len() as u64;
     if matches!(class, Class::KeyLookup | Class::Key) {
         let sent = counted.deliveries_per_key.get(&effect.proposal.provider_key).copied();
-        assert!(sent.unwrap_or(0) <= attempts, "{context}: {sent:?} sends, {attempts} attempts (I3)");
+        assert!(
+            sent.unwrap_or(0) <= attempts,
+            "{context}: {sent:?} sends, {attempts} attempts (I3)"
+        );
     }
     if class == Class::Neither {
         let in_doubt = effect.attempts.iter().rev().skip(1).any(|attempt| attempt.in_doubt());
@@ -223,7 +233,8 @@ async fn check(context: &str, class: Class, host: &Host) {
         let record = host.ledger.run(&run_id(&id)).await.unwrap().unwrap();
         let end = host.engine.standing(&run_id(&id)).await.unwrap();
         let context = format!("{context}, {id}");
-        let ended = [RunState::Completed, RunState::Failed, RunState::Halted].contains(&record.state);
+        let ended =
+            [RunState::Completed, RunState::Failed, RunState::Halted].contains(&record.state);
         assert!(ended, "{context}: {end:?} (I11)");
         if record.state != RunState::Completed {
             assert!(record.reason.is_some_and(|why| !why.is_empty()), "{context} (I11)");
@@ -234,13 +245,52 @@ async fn check(context: &str, class: Class, host: &Host) {
             check_effect(&context, class, &effect, &counted, &end);
         }
     }
-    assert!(counted.requests <= attempts, "{context}: {} sends, {attempts} attempts (I3)", counted.requests);
+    assert!(
+        counted.requests <= attempts,
+        "{context}: {} sends, {attempts} attempts (I3)",
+        counted.requests
+    );
     for key in counted.deliveries_per_key.keys() {
         assert!(keys.contains(key), "{context}: sent under {key}, which no effect has (I2)");
     }
 }
 
-async fn simulate(seed: u64) {
+/// What the schedules came to, so that it shows when they come to nothing.
+#[derive(Debug, Default)]
+struct Tally {
+    confirmed: usize,
+    failed: usize,
+    unknown: usize,
+    held: usize,
+    sent_again: usize,
+    takeovers: usize,
+}
+
+impl Tally {
+    async fn count(&mut self, host: &Host) {
+        for run in 0..RUNS {
+            let id = format!("run-{run}");
+            for effect in host.effects(&id).await {
+                self.confirmed += usize::from(effect.state == State::Confirmed);
+                self.failed += usize::from(effect.state == State::Failed);
+                self.unknown += usize::from(effect.state == State::Unknown);
+                self.held += usize::from(effect.hold.is_some());
+                self.sent_again += usize::from(effect.attempts.len() > 1);
+            }
+            let events = host.run_events(&id).await;
+            let takeover =
+                |event: &&RunEvent| matches!(event, RunEvent::Claimed { takeover: true, .. });
+            self.takeovers += events.iter().filter(takeover).count();
+        }
+    }
+
+    const fn all_seen(&self) -> bool {
+        let states = self.confirmed > 0 && self.failed > 0 && self.unknown > 0;
+        states && self.held > 0 && self.sent_again > 0 && self.takeovers > 0
+    }
+}
+
+async fn simulate(seed: u64, tally: &mut Tally) {
     let class = CLASSES[usize::try_from(seed % 5).unwrap()];
     let context = format!("seed={seed} ({class:?})");
     println!("{context}");
@@ -248,6 +298,7 @@ async fn simulate(seed: u64) {
     let host = Arc::new(Host::start(setup(&mut dice, class)).await);
     schedule(&mut dice, &host, class).await;
     check(&context, class, &host).await;
+    tally.count(&host).await;
 }
 
 #[test]
@@ -259,7 +310,10 @@ fn random_schedules_keep_the_invariants() {
             (0..FIXED).chain([u64::from(now.subsec_nanos())]).collect()
         }
     };
-    for seed in seeds {
-        run(simulate(seed));
+    let mut tally = Tally::default();
+    for seed in &seeds {
+        run(simulate(*seed, &mut tally));
     }
+    println!("{tally:?}");
+    assert!(seeds.len() == 1 || tally.all_seen(), "{tally:?}");
 }

@@ -55,13 +55,8 @@ pub(super) struct Windows {
 }
 
 /// Windows as real providers have them.
-pub(super) const WINDOWS: Windows = Windows {
-    timeout: "20s",
-    settle: "60s",
-    horizon: "20m",
-    retention: "24h",
-    attempts: 3,
-};
+pub(super) const WINDOWS: Windows =
+    Windows { timeout: "20s", settle: "60s", horizon: "20m", retention: "24h", attempts: 3 };
 
 /// Windows for providers that answer too late, as little too late as a test can wait.
 pub(super) const IMPATIENT: Windows = Windows { timeout: "2s", ..WINDOWS };
