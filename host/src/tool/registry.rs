@@ -5,9 +5,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use serde_json::Value;
 use twice_core::event::ProbeResult;
-use twice_core::outcome::Exchange;
 use twice_core::outcome::{Exchange, Fault, FaultKind, Sent};
-use twice_workflow::model::ToolKind;
 use twice_workflow::model::{Tool, ToolKind};
 
 use super::http::{HttpDriver, HttpReady};
