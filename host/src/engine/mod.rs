@@ -22,10 +22,10 @@ use serde_json::Value;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::event::RunEvent;
 use twice_core::identity::IDENTITY_ALG;
-use twice_core::ids::{Name, RunId, WorkerId};
+use twice_core::ids::{Fence, Name, RunId, WorkerId};
 use twice_core::run::RunState;
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{Claim, ClaimBy, ClaimOutcome, Ledger, NewRun, RunRecord, Started};
+use twice_ledger::{Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, RunRecord, Started};
 use twice_sandbox::{Component, Sandbox};
 use twice_workflow::model::Definition;
 
@@ -230,11 +230,12 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Ledger`], with `Absent` when there is no such run.
     pub async fn standing(&self, id: &RunId) -> Result<RunEnd, EngineError> {
-        let record =
-            self.parts.ledger.run(id).await?.ok_or_else(|| twice_ledger::LedgerError::Absent {
-                what: "run",
-                id: id.to_string(),
-            })?;
+        let record = self
+            .parts
+            .ledger
+            .run(id)
+            .await?
+            .ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?;
         let why = record.reason.clone().unwrap_or_default();
         Ok(match record.state {
             RunState::Completed => RunEnd::Completed(record.output.unwrap_or(Value::Null)),
@@ -269,12 +270,36 @@ impl Engine {
             Arc::clone(&held.lease),
             self.parts.lease_ms,
         );
-        let end = self.run_steps(held).await;
+        let (id, fence) = (held.claim.run.id.clone(), held.claim.fence);
+        let lease = Arc::clone(&held.lease);
+        let mut end = self.run_steps(held).await;
+        // Another run proposed a shared effect first, so that nothing of ours was written or sent. The step starts anew
+        // and finds that effect; as it is there for good, this cannot go on for ever.
+        while let Err(EngineError::Ledger(LedgerError::EffectOwned { .. })) = &end {
+            end = match self.still_held(&id, fence, &lease).await {
+                Ok(held) => self.run_steps(held).await,
+                Err(error) => Err(error),
+            };
+        }
         drop(heartbeat);
         match end {
             Err(error) if error.is_fenced() => Ok(RunEnd::Elsewhere),
             end => end,
         }
+    }
+
+    /// A run that we hold, as the ledger has it now.
+    async fn still_held(
+        &self,
+        id: &RunId,
+        fence: Fence,
+        lease: &Arc<LeaseClock>,
+    ) -> Result<HeldRun, EngineError> {
+        let record = self.parts.ledger.run(id).await?;
+        let run = record.ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?;
+        let head = self.parts.ledger.head(id).await?;
+        let claim = Claim { run, fence, head };
+        Ok(HeldRun { claim, lease: Arc::clone(lease), created_now: false })
     }
 
     async fn run_steps(&self, held: HeldRun) -> Result<RunEnd, EngineError> {

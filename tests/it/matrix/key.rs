@@ -16,6 +16,7 @@ use twice_core::outcome::Exchange;
 use twice_ledger::Ledger;
 use twice_provider_sim::{Fault, Switch};
 use twice_tests::host::{Host, Pace, Setup, run_id};
+use twice_workflow::model::Tool;
 
 use super::run;
 use super::tools::{
@@ -182,7 +183,7 @@ struct Probe {
     inner: Arc<Performer>,
     ledger: Arc<dyn Ledger>,
     run: RunId,
-    sends: AtomicUsize,
+    sends: Arc<AtomicUsize>,
 }
 
 #[async_trait]
@@ -191,6 +192,14 @@ impl Driver for Probe {
 
     fn prepare(&self, call: &Call<'_>) -> Result<Prepared<AnyRequest>, PrepareError> {
         self.inner.prepare(call)
+    }
+
+    fn learn_secrets(&self, tool: &Tool) {
+        self.inner.learn_secrets(tool);
+    }
+
+    fn holds_secret(&self, value: &Value) -> bool {
+        self.inner.holds_secret(value)
     }
 
     async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {
@@ -213,9 +222,8 @@ fn nothing_is_sent_without_its_entry() {
         let watched = Arc::clone(&sends);
         let setup = two_slots().switches([Switch::new(Fault::Storm429).times(1)]).wrap(
             move |inner, ledger| {
-                let watched = Arc::clone(&watched);
-                let run = run_id("run-1");
-                Arc::new(Counted(Probe { inner, ledger, run, sends: AtomicUsize::new(0) }, watched))
+                let sends = Arc::clone(&watched);
+                Arc::new(Probe { inner, ledger, run: run_id("run-1"), sends })
             },
         );
         let host = Host::start(setup).await;
@@ -231,25 +239,4 @@ fn nothing_is_sent_without_its_entry() {
         let deferred = events.iter().filter(|(_, e)| matches!(e, EffectEvent::Deferred(_))).count();
         assert_eq!(deferred, 1);
     });
-}
-
-/// Counts where the test can see it.
-struct Counted(Probe, Arc<AtomicUsize>);
-
-#[async_trait]
-impl Driver for Counted {
-    type Request = AnyRequest;
-
-    fn prepare(&self, call: &Call<'_>) -> Result<Prepared<AnyRequest>, PrepareError> {
-        self.0.prepare(call)
-    }
-
-    async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        self.0.send(request, send_before).await
-    }
-
-    async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {
-        self.0.lookup(call).await
-    }
 }

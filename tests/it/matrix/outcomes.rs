@@ -277,7 +277,7 @@ fn times() -> Vec<Row> {
         .within(IMPATIENT),
         Row::new(
             "committed after the timeout",
-            vec![once(Fault::DelayMs).value(1_200)],
+            vec![once(Fault::DelayMs).value(3_000)],
             late.clone(),
         )
         .in_real_time(),

@@ -59,10 +59,10 @@ pub(super) const WINDOWS: Windows =
     Windows { timeout: "20s", settle: "60s", horizon: "20m", retention: "24h", attempts: 3 };
 
 /// Windows for providers that answer too late, as little too late as a test can wait.
-pub(super) const IMPATIENT: Windows = Windows { timeout: "500ms", ..WINDOWS };
+pub(super) const IMPATIENT: Windows = Windows { timeout: "2s", ..WINDOWS };
 
 /// Windows for providers that commit too late, which only real time shows.
-pub(super) const REAL: Windows = Windows { timeout: "500ms", settle: "2s", ..WINDOWS };
+pub(super) const REAL: Windows = Windows { timeout: "2s", settle: "4s", ..WINDOWS };
 
 /// The tool `payments` with one operation, `refund`: of the class, within the windows.
 pub(super) fn payments(class: Class, windows: Windows) -> String {
