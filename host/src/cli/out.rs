@@ -64,11 +64,17 @@ impl Out {
 
     /// One JSON document, which is then the whole result.
     pub(super) fn json(&self, document: &impl Serialize) {
-        let mut document =
+        let mut value =
             serde_json::to_value(document).expect("what is shown is plain data with text keys");
-        self.secrets.read().unwrap_or_else(PoisonError::into_inner).value(&mut document);
+        let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
         // A reader that is gone has had what it wanted.
-        let _ = print_json(&document);
+        let _ = if secrets.finds_in(&value) {
+            secrets.value(&mut value);
+            print_json(&value)
+        } else {
+            // As it is, so that its members keep their order.
+            print_json(document)
+        };
     }
 
     /// Something that the user should know and that stops nothing.
