@@ -4,3 +4,5 @@
 
 mod fault;
 mod matrix;
+mod process;
+mod tidy;

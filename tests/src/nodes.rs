@@ -7,7 +7,10 @@ use std::sync::{Mutex, PoisonError};
 /// The repository's top folder.
 #[must_use]
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ lies in the repository")
+        .to_path_buf()
 }
 
 /// The component of `nodes/<name>`.

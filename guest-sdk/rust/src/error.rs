@@ -7,7 +7,7 @@ use crate::effects::EffectError;
 pub enum NodeError {
     /// Start the step again later, with backoff, as often as the workflow allows. What was confirmed meanwhile stays so.
     Retryable(String),
-    /// The run cannot go on: what it did is compensated, and it fails.
+    /// The run cannot go on, and fails once each of its effects is known to have happened or not.
     Fatal(String),
 }
 

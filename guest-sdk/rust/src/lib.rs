@@ -54,7 +54,7 @@
 //! - **A node starts again from the beginning.** Its requests should follow from its state and from earlier answers alone.
 //!   Then a restarted node asks for the same things, and gets the recorded answers.
 //! - **A request that cannot be answered yet does not return.** The host drops the instance (no destructor runs) and starts
-//!   the node again when the answer is known: after an approval, a timer, the end of an outage.
+//!   the node again when the answer is known, after the end of an outage, say.
 //! - **Identity is the host's business.** There is no idempotency key to choose, and none to see. The workflow says what a
 //!   slot is about.
 //! - `std::time`, `std::fs`, `std::net`, `std::env` and threads are not there: they fail or panic. Use [`context`].
@@ -71,7 +71,7 @@ use serde::{Deserialize, Serialize};
 
 /// What `wit-bindgen` makes of the world. The modules around it are nicer.
 #[doc(hidden)]
-#[allow(missing_docs, unreachable_pub, clippy::all)]
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 pub mod bindings {
     wit_bindgen::generate!({
         path: "../wit",
@@ -118,8 +118,8 @@ macro_rules! node_text {
                 {
                     $crate::start(&input, $run)
                 }
-    }
-            $crate::bindings::export!(Node with_types_in $crate::bindings);
+            }
+    $crate::bindings::export!(Node with_types_in $crate::bindings);
         };
     };
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use classify::classify;
-pub use settle::{settle, settle_probe};
+pub use settle::{receipt_by_person, settle, settle_probe};
 pub use success::discrepancy;
 
 /// The verdict on one attempt.

@@ -82,11 +82,11 @@ pub fn next(effect: &Effect, fence: Fence, now: Timestamp) -> Next {
 
 fn in_flight(effect: &Effect, fence: Fence, now: Timestamp) -> Next {
     let Some(attempt) = effect.attempts.last() else {
-        return Next::MarkUnknown(without_answer(effect, RULE_LEASE_DIED, VANISHED));
+        return Next::MarkUnknown(vanished(effect));
     };
     // I5: whoever finds a request that an earlier lease made does not know what became of it.
     if attempt.fence != fence {
-        return Next::MarkUnknown(without_answer(effect, RULE_LEASE_DIED, VANISHED));
+        return Next::MarkUnknown(vanished(effect));
     }
     let until = attempt.requested_at.plus_ms(effect.contract().timeout_ms);
     if now < until {
@@ -105,7 +105,15 @@ fn in_flight(effect: &Effect, fence: Fence, now: Timestamp) -> Next {
 const VANISHED: &str =
     "the worker vanished after the request was recorded and before an answer was";
 
-fn without_answer(effect: &Effect, rule: &str, message: &str) -> UnknownReason {
+/// Why the outcome is not known of a request whose worker vanished.
+#[must_use]
+pub fn vanished(effect: &Effect) -> UnknownReason {
+    without_answer(effect, RULE_LEASE_DIED, VANISHED)
+}
+
+/// Why the outcome is not known of a request that `rule` ended before an answer came.
+#[must_use]
+pub fn without_answer(effect: &Effect, rule: &str, message: &str) -> UnknownReason {
     UnknownReason {
         verdict: Verdict::Indeterminate,
         rule: RuleId::new(rule),

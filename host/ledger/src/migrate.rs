@@ -4,7 +4,7 @@ use twice_core::identity::{hash_text, tagged_sha256};
 
 use crate::dialect::{Connection, Dialect, Migration};
 use crate::rows::Fields;
-use crate::{LedgerError, sql};
+use crate::{BEGIN_TRIES, LedgerError, sql};
 
 /// Applies what is missing, in one transaction: two processes that open a new database at once make one schema.
 pub(crate) async fn run(
@@ -13,7 +13,13 @@ pub(crate) async fn run(
 ) -> Result<(), LedgerError> {
     let open = |problem: String| LedgerError::Open { url: dialect.location().to_owned(), problem };
     let database = |error: sqlx::Error| open(error.to_string());
-    connection.begin().await.map_err(database)?;
+    let mut tried = 1;
+    while let Err(error) = connection.begin().await {
+        if tried >= BEGIN_TRIES || !dialect.is_busy(&error) {
+            return Err(database(error));
+        }
+        tried += 1;
+    }
     let applied = apply(connection, dialect.migrations()).await;
     match applied {
         Ok(()) => connection.commit().await.map_err(database),

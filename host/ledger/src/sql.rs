@@ -256,7 +256,7 @@ fn all() -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{Connection, Executor, SqlSafeStr};
+    use sqlx::{Connection, Executor, Row, SqlSafeStr};
 
     use super::*;
 
@@ -269,6 +269,28 @@ mod tests {
         for statement in all() {
             let prepared = (&mut connection).prepare(statement.into_sql_str()).await;
             assert!(prepared.is_ok(), "{statement}\n{:?}", prepared.err());
+        }
+    }
+
+    /// A ledger grows for ever; what reads it must not.
+    #[tokio::test]
+    async fn no_statement_walks_a_table_without_an_index() {
+        let mut connection = sqlx::SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        sqlx::raw_sql(CREATE_MIGRATIONS).execute(&mut connection).await.unwrap();
+        let schema = include_str!("../../../migrations/sqlite/0001_initial.sql");
+        sqlx::raw_sql(schema).execute(&mut connection).await.unwrap();
+        // The plan of an INSERT also holds the look for rows that refer to the new one, which is made only when a
+        // constraint was broken before.
+        for statement in all().into_iter().filter(|statement| !statement.starts_with("INSERT")) {
+            let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+            let plan = sqlx::query(explain).fetch_all(&mut connection).await.unwrap();
+            for step in plan.iter().map(|row| row.get::<String, _>("detail")) {
+                let walks = step.starts_with("SCAN ") && !step.contains("INDEX");
+                // Constant rows, values that were handed in, and the few migrations.
+                let small = ["CONSTANT ROW", " v", "VALUES", "clock", "schema_migration"];
+                let small = small.iter().any(|name| step.contains(name));
+                assert!(!walks || small, "{step}\n{statement}");
+            }
         }
     }
 

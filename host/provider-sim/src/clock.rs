@@ -15,6 +15,10 @@ impl Clock {
     }
 
     /// Milliseconds since the epoch.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the machine's clock is read"
+    )]
     pub(crate) fn now_ms(&self) -> i64 {
         let machine = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         i64::try_from(machine).unwrap_or(i64::MAX).saturating_add(self.offset_ms())

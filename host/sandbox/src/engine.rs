@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::api::SandboxError;
 
@@ -80,7 +80,9 @@ fn pool(instances: u32) -> PoolingAllocationConfig {
         .max_core_instance_size(CORE_INSTANCE_BYTES_MAX)
         .table_elements(TABLE_ELEMENTS_MAX)
         .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
-        .table_keep_resident(KEEP_RESIDENT_BYTES);
+        .table_keep_resident(KEEP_RESIDENT_BYTES)
+        // Where the kernel can say which pages a guest touched, only these are cleaned: half the cost of a call.
+        .pagemap_scan(Enabled::Auto);
     pool
 }
 

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use twice_core::effect::{Effect, State};
 use twice_core::event::ConflictRule;
 use twice_core::ids::{EffectId, RunId};
 use twice_core::limits::{PAGE_MAX, PAYLOAD_BYTES_MAX};
-use twice_ledger::{EffectFilter, Ledger, LedgerError};
+use twice_ledger::{EffectFilter, Ledger};
 
 use super::exit::Exit;
 use super::open::Place;
+use super::out::Out;
 use super::progress::Watch;
 use super::run;
-use super::out::Out;
 use super::term::Column;
 use crate::engine::operator::{Decision, Finding};
 use crate::view::{EffectDetail, EffectView};
@@ -149,7 +149,9 @@ impl List {
         let state = match &self.state {
             Some(word) => match State::parse(&word.to_ascii_uppercase()) {
                 Some(state) => Some(state),
-                None => bail!("there is no effect state `{word}`\nfix: one of PROPOSED, AUTHORIZED, REQUESTED, CONFIRMED, FAILED, UNKNOWN"),
+                None => bail!(
+                    "there is no effect state `{word}`\nfix: one of PROPOSED, AUTHORIZED, REQUESTED, CONFIRMED, FAILED, UNKNOWN"
+                ),
             },
             None => self.unknown.then_some(State::Unknown),
         };
@@ -317,7 +319,9 @@ fn settled(out: &Out, effect: &Effect) {
 
 fn decision(by: &Option<String>, why: &str, option: &str) -> anyhow::Result<Decision> {
     if why.trim().is_empty() {
-        bail!("{option} is empty\nfix: say how you know; it is recorded for whoever audits this run");
+        bail!(
+            "{option} is empty\nfix: say how you know; it is recorded for whoever audits this run"
+        );
     }
     let who = by.clone().unwrap_or_else(|| "unknown".to_owned());
     Ok(Decision { who, why: why.to_owned() })
@@ -327,10 +331,12 @@ fn decision(by: &Option<String>, why: &str, option: &str) -> anyhow::Result<Deci
 async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
     if let Ok(id) = EffectId::parse(given.to_owned()) {
         let found = ledger.effect(&id).await?;
-        return Ok(found.ok_or(LedgerError::Absent { what: "effect", id: id.to_string() })?);
+        return found.ok_or_else(|| absent(given));
     }
     if !given.starts_with("eff_") || given.len() < 8 {
-        bail!("`{given}` is not an effect id\nfix: give `eff_…` as `twice effects list` shows it, at least 8 characters");
+        bail!(
+            "`{given}` is not an effect id\nfix: give `eff_…` as `twice effects list` shows it, at least 8 characters"
+        );
     }
     let mut found = Vec::new();
     let mut filter = EffectFilter { limit: PAGE_MAX, ..EffectFilter::default() };
@@ -346,9 +352,13 @@ async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
     match found.as_slice() {
         [row] => {
             let effect = ledger.effect(&row.id).await?;
-            Ok(effect.ok_or(LedgerError::Absent { what: "effect", id: row.id.to_string() })?)
+            effect.ok_or_else(|| absent(given))
         }
-        [] => Err(LedgerError::Absent { what: "effect", id: given.to_owned() }.into()),
+        [] => Err(absent(given)),
         many => bail!("{} effects begin with `{given}`\nfix: give more of the id", many.len()),
     }
+}
+
+fn absent(given: &str) -> anyhow::Error {
+    anyhow!("there is no effect `{given}` in this ledger\nfix: `twice effects list` shows them")
 }

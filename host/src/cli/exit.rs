@@ -4,15 +4,13 @@ use std::process::ExitCode;
 
 use crate::engine::RunEnd;
 
-/// How a command ended.
+/// How a command ended. Code 2, a command line that is not right, is given by the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
     /// Done.
     Done,
     /// It could not be done; standard error says why.
     Error,
-    /// The command line is not right (clap's own code, too).
-    Usage,
     /// The run failed.
     RunFailed,
     /// The run waits, or needs a person.
@@ -26,7 +24,6 @@ impl Exit {
         match self {
             Self::Done => 0,
             Self::Error => 1,
-            Self::Usage => 2,
             Self::RunFailed => 3,
             Self::RunWaits => 4,
         }

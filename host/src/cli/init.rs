@@ -78,9 +78,10 @@ pub(super) fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
         std::fs::create_dir_all(parent)
             .with_context(|| format!("cannot make the folder {}", parent.display()))?;
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).with_context(|| {
-        format!("cannot write {} (it is never overwritten)", path.display())
-    })?;
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).open(path).with_context(|| {
+            format!("cannot write {} (it is never overwritten)", path.display())
+        })?;
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -94,5 +95,9 @@ fn folder_name(dir: &Path) -> anyhow::Result<String> {
         .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' })
         .collect();
     let name = name.trim_matches('-').to_owned();
-    Ok(if name.starts_with(|c: char| c.is_ascii_lowercase()) { name } else { format!("project-{name}") })
+    Ok(if name.starts_with(|c: char| c.is_ascii_lowercase()) {
+        name
+    } else {
+        format!("project-{name}")
+    })
 }

@@ -11,8 +11,8 @@ use twice_sandbox::Component;
 
 use super::exit::Exit;
 use super::open::{Place, SystemClock};
-use super::scaffold;
 use super::out::Out;
+use super::scaffold;
 use super::term::Column;
 use crate::view::ModuleView;
 
@@ -118,7 +118,10 @@ impl New {
 impl Build {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         if !self.dir.is_dir() {
-            bail!("{} is not a folder\nfix: name a node's folder, e.g. nodes/refund; `twice node new NAME` writes one", self.dir.display());
+            bail!(
+                "{} is not a folder\nfix: name a node's folder, e.g. nodes/refund; `twice node new NAME` writes one",
+                self.dir.display()
+            );
         }
         let name = match &self.name {
             Some(name) => Name::parse(name.clone())?,
@@ -146,10 +149,12 @@ impl Build {
 /// Builds a Rust node, showing that it is at it.
 pub(super) async fn build(out: &Out, dir: &Path) -> anyhow::Result<Vec<u8>> {
     let mut progress = out.progress(&format!("building {}", dir.display()), None);
-    progress.note(&format!("building {} (the first time takes about half a minute)", dir.display()));
+    progress
+        .note(&format!("building {} (the first time takes about half a minute)", dir.display()));
     let dir = dir.to_path_buf();
     let built =
-        tokio::task::spawn_blocking(move || twice_sandbox::build_rust_node(&dir, &mut |_| {})).await?;
+        tokio::task::spawn_blocking(move || twice_sandbox::build_rust_node(&dir, &mut |_| {}))
+            .await?;
     progress.finish();
     Ok(built?.component)
 }
@@ -180,7 +185,7 @@ impl Add {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let name = Name::parse(self.name.clone())?;
         let bytes = std::fs::read(&self.file)
-            .with_context(|| format!("cannot read {}", self.file.display()))?;
+            .with_context(|| format!("cannot read {}\nfix: give a built .wasm file; `twice node build DIR` builds a node and registers it", self.file.display()))?;
         register(out, place, &name, bytes).await?;
         Ok(Exit::Done)
     }
@@ -189,8 +194,7 @@ impl Add {
 impl List {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let ledger = place.ledger(&Arc::default()).await?;
-        let modules: Vec<ModuleView> =
-            ledger.modules().await?.iter().map(ModuleView::of).collect();
+        let modules: Vec<ModuleView> = ledger.modules().await?.iter().map(ModuleView::of).collect();
         if self.json {
             out.json(&modules);
             return Ok(Exit::Done);
@@ -201,7 +205,9 @@ impl List {
         }
         let rows: Vec<Vec<String>> = modules
             .into_iter()
-            .map(|module| vec![module.name, module.digest, module.bytes.to_string(), module.added_at])
+            .map(|module| {
+                vec![module.name, module.digest, module.bytes.to_string(), module.added_at]
+            })
             .collect();
         let columns = [
             Column::id("name"),
@@ -257,7 +263,11 @@ impl Inspect {
 }
 
 async fn registered(place: &Place, name: &str) -> anyhow::Result<Vec<u8>> {
-    let missing = || format!("{name} is neither a file nor a registered component\nfix: `twice node list` shows what is registered");
+    let missing = || {
+        format!(
+            "{name} is neither a file nor a registered component\nfix: `twice node list` shows what is registered"
+        )
+    };
     let name = Name::parse(name.to_owned()).with_context(missing)?;
     let ledger = place.ledger(&Arc::default()).await?;
     let module = ledger.module(&name).await?.with_context(missing)?;

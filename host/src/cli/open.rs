@@ -11,11 +11,11 @@ use twice_core::redact::Redactor;
 use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
-use twice_workflow::model::Definition;
 use twice_workflow::Project;
 use twice_workflow::files::DiskFiles;
+use twice_workflow::model::Definition;
 
-use super::out::Out;
+use super::out::{Out, Secrets};
 use crate::engine::boundary::Boundaries;
 use crate::engine::observer::Observer;
 use crate::engine::{Engine, Parts};
@@ -31,6 +31,8 @@ pub(super) struct Place {
     pub(super) database: Option<String>,
     /// Where crashes are injected into the executor.
     pub(super) boundaries: Boundaries,
+    /// What is known to be secret; grows as tools are met.
+    pub(super) secrets: Secrets,
 }
 
 /// The machine's clock.
@@ -53,7 +55,10 @@ impl Place {
     pub(super) fn root(&self) -> anyhow::Result<PathBuf> {
         if let Some(dir) = &self.project {
             if !dir.join("twice.toml").is_file() {
-                bail!("{} holds no twice.toml\nfix: name the project's folder, or make a project there with `twice init`", dir.display());
+                bail!(
+                    "{} holds no twice.toml\nfix: name the project's folder, or make a project there with `twice init`",
+                    dir.display()
+                );
             }
             return Ok(dir.clone());
         }
@@ -80,11 +85,7 @@ impl Place {
             }
             Err(problems) => {
                 let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                bail!(
-                    "the project has {} problem(s):\n\n{}",
-                    lines.len(),
-                    lines.join("\n\n")
-                );
+                bail!("the project has {} problem(s):\n\n{}", lines.len(), lines.join("\n\n"));
             }
         }
     }
@@ -93,7 +94,10 @@ impl Place {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub(super) async fn ledger(&self, redactor: &Arc<RwLock<Redactor>>) -> anyhow::Result<Arc<dyn Ledger>> {
+    pub(super) async fn ledger(
+        &self,
+        redactor: &Arc<RwLock<Redactor>>,
+    ) -> anyhow::Result<Arc<dyn Ledger>> {
         let url = match &self.database {
             Some(url) => url.clone(),
             None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
@@ -107,7 +111,7 @@ impl Place {
     /// # Errors
     /// When any of its parts cannot be opened.
     pub(super) async fn engine(&self, observer: Arc<dyn Observer>) -> anyhow::Result<Engine> {
-        let redactor = Arc::new(RwLock::new(Redactor::default()));
+        let redactor = Arc::clone(&self.secrets);
         let ledger = self.ledger(&redactor).await?;
         let sandbox = self.sandbox()?;
         let http = HttpDriver::new(HttpConfig {
@@ -141,7 +145,9 @@ impl Place {
             Err(_) => Ok(10_000),
             Ok(text) => match text.parse() {
                 Ok(ms @ 300..=3_600_000) => Ok(ms),
-                _ => bail!("TWICE_LEASE_MS is `{text}`\nfix: give the length of a lease in milliseconds, 300 to 3600000"),
+                _ => bail!(
+                    "TWICE_LEASE_MS is `{text}`\nfix: give the length of a lease in milliseconds, 300 to 3600000"
+                ),
             },
         }
     }

@@ -15,7 +15,7 @@ impl Watch {
     /// A watch that prints to `term`.
     #[must_use]
     pub(super) fn new(out: &Out, quiet: bool) -> Self {
-        Self { out: *out, quiet }
+        Self { out: out.clone(), quiet }
     }
 }
 
@@ -30,7 +30,9 @@ impl Observer for Watch {
             }
             Progress::Claimed { takeover: false } => return,
             Progress::StepStarted { node, attempt: 1 } => format!("  {node}: started"),
-            Progress::StepStarted { node, attempt } => format!("  {node}: started, attempt {attempt}"),
+            Progress::StepStarted { node, attempt } => {
+                format!("  {node}: started, attempt {attempt}")
+            }
             Progress::StepCompleted { node } => format!("  {node}: done"),
             Progress::StepFailed { message, retry_at, .. } => match retry_at {
                 Some(at) => format!("  {message}; started again at {at}"),

@@ -17,8 +17,8 @@ use twice_workflow::schema::Schema;
 
 use super::exit::Exit;
 use super::open::{self, Place, SystemClock};
-use super::progress::Watch;
 use super::out::Out;
+use super::progress::Watch;
 use crate::engine::{Engine, RunEnd, StartRun, StartedRun};
 
 /// Start a run (or find it started) and run it until it ends or waits.
@@ -52,17 +52,15 @@ impl Run {
         let input = read_input(&self.input)?;
         let engine = place.engine(Arc::new(Watch::new(out, self.json))).await?;
         let definition = open::define(&project, engine.ledger().as_ref(), &self.workflow).await?;
+        // What is said of the input from here on must not repeat a secret.
+        engine.learn_secrets(&definition);
         check_input(&definition, &input)?;
         let id = match &self.run_id {
             Some(id) => RunId::parse(id.clone())?,
             None => RunId::parse(format!("run-{}", open::random_word()?))?,
         };
-        let start = StartRun {
-            id: id.clone(),
-            caller_key: self.key.clone(),
-            input,
-            claim: !self.detach,
-        };
+        let start =
+            StartRun { id: id.clone(), caller_key: self.key.clone(), input, claim: !self.detach };
         let (id, end) = match engine.start(&definition, start).await? {
             StartedRun::Created(Some(held)) => {
                 if !self.json {
@@ -84,9 +82,14 @@ impl Run {
             }
             StartedRun::Existing(record) => {
                 if !self.json {
-                    out.line(&format!("run {} was started before; it is {}", record.id, record.state));
+                    out.line(&format!(
+                        "run {} was started before; it is {}",
+                        record.id, record.state
+                    ));
                 }
-                let end = if self.detach { engine.standing(&record.id).await? } else {
+                let end = if self.detach {
+                    engine.standing(&record.id).await?
+                } else {
                     resume(&engine, out, &record, self.wait, self.json).await?
                 };
                 (record.id, end)
@@ -132,7 +135,8 @@ async fn stay(
         let (until, why) = match &end {
             RunEnd::Waiting { until, why } => (*until, why.clone()),
             RunEnd::Elsewhere => {
-                let why = "another worker holds the run; if that worker is gone, its lease runs out soon";
+                let why =
+                    "another worker holds the run; if that worker is gone, its lease runs out soon";
                 (clock.now().plus_ms(250), why.to_owned())
             }
             RunEnd::Completed(_)
@@ -208,10 +212,8 @@ fn check_input(definition: &Definition, input: &Value) -> anyhow::Result<()> {
     let Some(schema) = &definition.workflow.input_schema else { return Ok(()) };
     let schema = Schema::compile(schema)?;
     if let Err(problems) = schema.check(input) {
-        let lines: Vec<String> = problems
-            .iter()
-            .map(|p| format!("  - input{}: {}", p.pointer, p.message))
-            .collect();
+        let lines: Vec<String> =
+            problems.iter().map(|p| format!("  - input{}: {}", p.pointer, p.message)).collect();
         bail!(
             "the input does not fit workflow `{}`; nothing was started\n{}\nfix: correct the input, or the schema that `input` of the workflow names",
             definition.workflow.name,

@@ -28,7 +28,10 @@ const SDK: [(&str, &str); 7] = [
 pub(super) fn rust_node(root: &Path, project: &Project, name: &Name) -> anyhow::Result<PathBuf> {
     let dir = root.join("nodes").join(name.as_str());
     if dir.exists() {
-        anyhow::bail!("{} exists already\nfix: choose another name, or remove it first", dir.display());
+        anyhow::bail!(
+            "{} exists already\nfix: choose another name, or remove it first",
+            dir.display()
+        );
     }
     for (path, text) in SDK {
         let path = root.join("sdk").join(path);
@@ -59,7 +62,9 @@ fn source(project: &Project, name: &Name) -> String {
         .filter(|(_, node)| node.component == *name)
         .collect();
     let mut text = format!("//! The node `{name}`.\n\n");
-    text.push_str("use serde_json::{Value, json};\nuse twice_node::{NodeError, State, effects};\n\n");
+    text.push_str(
+        "use serde_json::{Value, json};\nuse twice_node::{NodeError, State, effects};\n\n",
+    );
     text.push_str("twice_node::node!(run);\n\n");
     text.push_str("/// Runs from the beginning each time the step is started; what was requested before is answered from the ledger.\n");
     text.push_str("fn run(state: State<Value>) -> Result<Value, NodeError> {\n    let input = &state.input;\n");
@@ -103,7 +108,10 @@ fn request(project: &Project, workflow: &Workflow, slot: &Slot, variable: &str) 
             if known {
                 format!("        \"{name}\": input[\"{name}\"],\n")
             } else {
-                format!("        \"{name}\": Value::Null, // `{}.{}` wants it; fill it in\n", slot.tool, slot.operation)
+                format!(
+                    "        \"{name}\": Value::Null, // `{}.{}` wants it; fill it in\n",
+                    slot.tool, slot.operation
+                )
             }
         })
         .collect();

@@ -88,7 +88,10 @@ impl CompiledSlot {
             .get(&slot.operation)
             .ok_or_else(|| format!("lacks the operation `{}.{}`", slot.tool, slot.operation))?;
         let args_schema = Schema::compile(&operation.args_schema).map_err(|problem| {
-            format!("has an args schema for `{}.{}` that does not compile: {problem}", slot.tool, slot.operation)
+            format!(
+                "has an args schema for `{}.{}` that does not compile: {problem}",
+                slot.tool, slot.operation
+            )
         })?;
         let policy = slot
             .allow
@@ -124,7 +127,10 @@ impl CompiledSlot {
         match policy.permits(args, state) {
             Ok(true) => Permission::Permitted(text),
             Ok(false) => Permission::Refused {
-                message: format!("slot `{}` does not allow these args: `{text}` is false", self.slot.name),
+                message: format!(
+                    "slot `{}` does not allow these args: `{text}` is false",
+                    self.slot.name
+                ),
                 policy: text,
             },
             // R7.9: an evaluation error is a denial, never a permission.

@@ -4,12 +4,10 @@
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Value, json};
 use twice_core::contract::ToolClass;
-use twice_core::effect::{Effect, State};
-use twice_core::event::{
-    AttemptStart, Authorization, EffectEvent, Failure, ProbeResult, UnknownReason,
-};
+use twice_core::effect::{Attempt, Effect, State};
+use twice_core::event::{AttemptStart, Authorization, EffectEvent, Failure, ProbeResult};
 use twice_core::ids::EffectId;
-use twice_core::outcome::{self, Exchange, RuleId, Verdict};
+use twice_core::outcome::{self, Exchange};
 use twice_core::reconcile::{self, Next};
 use twice_core::time::Timestamp;
 
@@ -25,7 +23,7 @@ use crate::tool::{AnyRequest, Call, Prepared};
 const CONCURRENT_MAX: usize = 64;
 
 /// The rule under which a request that the node's time limit cut off becomes UNKNOWN.
-pub const RULE_ABANDONED: &str = "node.time_limit";
+pub(super) const RULE_ABANDONED: &str = "node.time_limit";
 
 /// Why a step cannot go on now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +44,7 @@ pub enum Stop {
 
 /// What the network is asked in one round.
 enum Move {
-    Send { id: EffectId, prepared: Prepared<AnyRequest> },
+    Send { id: EffectId, prepared: Box<Prepared<AnyRequest>> },
     Lookup { id: EffectId },
 }
 
@@ -60,7 +58,7 @@ enum Reply {
 ///
 /// # Errors
 /// [`EngineError`] when the ledger fails; nothing was sent after the failure.
-pub async fn drive(
+pub(super) async fn drive(
     session: &mut Session,
     context: &StepContext,
     ids: &[EffectId],
@@ -74,7 +72,7 @@ pub async fn drive(
             }
             match plan(session, context, id)? {
                 Planned::Answered => {}
-                Planned::Move(planned) => moves.push(*planned),
+                Planned::Move(planned) => moves.push(planned),
                 Planned::Stop(found) => stop = Some(sooner(stop, found)),
             }
         }
@@ -92,7 +90,7 @@ pub async fn drive(
 
 enum Planned {
     Answered,
-    Move(Box<Move>),
+    Move(Move),
     Stop(Stop),
 }
 
@@ -123,7 +121,7 @@ fn plan(
             }
             Next::GiveUp(failure) => session.record(id, EffectEvent::Failed(failure))?,
             Next::Lookup => {
-                return Ok(Planned::Move(Box::new(Move::Lookup { id: id.clone() })));
+                return Ok(Planned::Move(Move::Lookup { id: id.clone() }));
             }
             Next::Send { attempt } => {
                 if let Some(planned) = start_attempt(session, context, &effect, slot, attempt)? {
@@ -165,7 +163,10 @@ fn start_attempt(
         Ok(prepared) => prepared,
         Err(problem) if effect.state == State::Unknown => {
             return Ok(Some(Planned::Stop(Stop::Person {
-                why: format!("effect {} is UNKNOWN and its request cannot be built again: {problem}", effect.id),
+                why: format!(
+                    "effect {} is UNKNOWN and its request cannot be built again: {problem}",
+                    effect.id
+                ),
             })));
         }
         Err(problem) => {
@@ -184,11 +185,11 @@ fn start_attempt(
             return Ok(None);
         }
     };
-    let first = effect.attempts.first();
-    if first.is_some_and(|first| first.body_hash != prepared.body_hash) {
+    let differs = |sent: &Attempt| sent.in_doubt() && sent.body_hash != prepared.body_hash;
+    if effect.attempts.iter().any(differs) {
         return Ok(Some(Planned::Stop(Stop::Person {
             why: format!(
-                "effect {} would be sent again with other bytes than at first; nothing was sent. A setting that its request is built from has changed; restore it, or decide with `twice effects resolve {}`",
+                "effect {} would be sent again with other bytes than those that may have been processed; nothing was sent. A setting that its request is built from has changed; restore it, or decide with `twice effects resolve {}`",
                 effect.id, effect.id
             ),
         })));
@@ -201,7 +202,7 @@ fn start_attempt(
             body_hash: prepared.body_hash.clone(),
         }),
     )?;
-    Ok(Some(Planned::Move(Box::new(Move::Send { id: effect.id.clone(), prepared }))))
+    Ok(Some(Planned::Move(Move::Send { id: effect.id.clone(), prepared: Box::new(prepared) })))
 }
 
 fn call<'a>(effect: &'a Effect, slot: &'a CompiledSlot) -> Call<'a> {
@@ -266,8 +267,7 @@ async fn take_in(
             let Some(slot) = context.slot_of(&effect) else { return Ok(()) };
             let clean = effect.indeterminate_attempts().count() <= 1;
             let declared = &slot.operation.declarations;
-            let outcome =
-                outcome::classify(&exchange, declared, &effect.proposal.args, clean);
+            let outcome = outcome::classify(&exchange, declared, &effect.proposal.args, clean);
             let event = outcome::settle(&effect, outcome, session.now());
             session.record(&id, event)?;
             // Nothing else could tell later what this answer told: it is made durable at once.
@@ -292,7 +292,7 @@ async fn take_in(
 ///
 /// # Errors
 /// [`EngineError::History`].
-pub fn abandon(session: &mut Session) -> Result<(), EngineError> {
+pub(super) fn abandon(session: &mut Session) -> Result<(), EngineError> {
     let open: Vec<EffectId> = session
         .effects()
         .filter(|effect| effect.state == State::Requested)
@@ -300,19 +300,13 @@ pub fn abandon(session: &mut Session) -> Result<(), EngineError> {
         .map(|effect| effect.id.clone())
         .collect();
     for id in open {
-        session.record(
-            &id,
-            EffectEvent::Unknown(UnknownReason {
-                verdict: Verdict::Indeterminate,
-                rule: RuleId::new(RULE_ABANDONED),
-                message: "the node's time was up while the request was under way".to_owned(),
-                external_id: None,
-                answered: false,
-                quarantined: false,
-                not_before: None,
-                detail: Value::Null,
-            }),
-        )?;
+        let Some(effect) = session.effect(&id) else { continue };
+        let reason = reconcile::without_answer(
+            effect,
+            RULE_ABANDONED,
+            "the node's time was up while the request was under way",
+        );
+        session.record(&id, EffectEvent::Unknown(reason))?;
     }
     Ok(())
 }

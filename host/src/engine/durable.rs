@@ -7,30 +7,30 @@ use twice_core::time::Timestamp;
 
 /// Starts when the step became due and moves to the time of each answer.
 #[derive(Debug)]
-pub struct DurableClock(Timestamp);
+pub(super) struct DurableClock(Timestamp);
 
 impl DurableClock {
     /// A clock that starts at `since`.
     #[must_use]
-    pub const fn new(since: Timestamp) -> Self {
+    pub(super) const fn new(since: Timestamp) -> Self {
         Self(since)
     }
 
     /// Moves forward to `at`; never back.
-    pub fn advance(&mut self, at: Timestamp) {
+    pub(super) fn advance(&mut self, at: Timestamp) {
         self.0 = self.0.max(at);
     }
 
     /// Milliseconds since 1970-01-01T00:00:00Z.
     #[must_use]
-    pub fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         u64::try_from(self.0.0).unwrap_or(0)
     }
 }
 
 /// SHA-256 in counter mode over run, node and visit.
 #[derive(Debug)]
-pub struct DurableRandom {
+pub(super) struct DurableRandom {
     seed: [u8; 32],
     block: u64,
     buffer: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct DurableRandom {
 impl DurableRandom {
     /// The stream of one step.
     #[must_use]
-    pub fn new(run: &RunId, node: &Name, visit: u32) -> Self {
+    pub(super) fn new(run: &RunId, node: &Name, visit: u32) -> Self {
         let seed = twice_core::identity::tagged_sha256(
             "twice/random/v1",
             format!("{run}/{node}/{visit}").as_bytes(),
@@ -48,7 +48,7 @@ impl DurableRandom {
     }
 
     /// The next bytes.
-    pub fn next(&mut self, count: usize) -> Vec<u8> {
+    pub(super) fn next(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count {
             let mut hasher = Sha256::new();
             hasher.update(self.seed);

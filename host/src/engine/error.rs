@@ -22,7 +22,9 @@ pub enum EngineError {
         problem: String,
     },
     /// A pinned component is missing.
-    #[error("component `{name}` ({digest}) is not in the ledger; register it again with `twice node add`")]
+    #[error(
+        "component `{name}` ({digest}) is not in the ledger; register it again with `twice node add`"
+    )]
     ComponentMissing {
         /// The module's name.
         name: String,
@@ -39,13 +41,23 @@ pub enum EngineError {
         source: SandboxError,
     },
     /// The history of an effect makes a move that the state machine does not know.
-    #[error("the history of effect {effect} is not legal; export the run and verify it with `twice runs show --verify`")]
+    #[error(
+        "the history of effect {effect} is not legal; export the run and verify it with `twice runs show --verify`"
+    )]
     History {
         /// The effect.
         effect: String,
         /// Which move.
         #[source]
         source: Illegal,
+    },
+    /// What was to be recorded holds the value of a secret.
+    #[error(
+        "{what} holds the value of a secret; nothing was recorded\nfix: leave it out; a tool adds its secrets to the requests that need them"
+    )]
+    HoldsSecret {
+        /// What was to be recorded, never the value.
+        what: &'static str,
     },
     /// The lease was lost while a step ran; whoever has the run now goes on with it.
     #[error("the lease was lost; another worker has the run")]

@@ -12,6 +12,7 @@ use twice_core::json;
 use twice_core::time::Timestamp;
 use twice_sandbox::{EffectAnswer, EffectRequest, Host, LogLevel, Position, Suspend};
 
+use super::boundary::Boundary;
 use super::compiled::CompiledSlot;
 use super::drive::{self, Stop};
 use super::durable::{DurableClock, DurableRandom};
@@ -20,19 +21,18 @@ use super::observer::Progress;
 use super::resolve::{self, Counters, Receipts, Refusal};
 use super::session::Session;
 use super::step::StepContext;
-use super::boundary::Boundary;
 
 /// How long a run waits before it looks again at an effect that another run owns. Milliseconds.
 const SHARED_POLL_MS: u64 = 1_000;
 
 /// The host side of one call of a node.
-pub struct Gateway {
+pub(super) struct Gateway {
     /// The run's session; handed back when the call ends.
-    pub session: Session,
+    pub(super) session: Session,
     /// Why the call was suspended, when it was.
-    pub stop: Option<Result<Stop, EngineError>>,
+    pub(super) stop: Option<Result<Stop, EngineError>>,
     /// The effects that were asked for in this call.
-    pub asked: Vec<EffectId>,
+    pub(super) asked: Vec<EffectId>,
     context: StepContext,
     position: Position,
     receipts: Receipts,
@@ -54,7 +54,7 @@ enum Routed {
 impl Gateway {
     /// The gateway of one call.
     #[must_use]
-    pub fn new(
+    pub(super) fn new(
         session: Session,
         context: StepContext,
         receipts: Receipts,
@@ -62,12 +62,8 @@ impl Gateway {
         attempt: u32,
     ) -> Self {
         let node = &context.node().node.name;
-        let position = Position {
-            run: session.id().to_string(),
-            node: node.to_string(),
-            visit: 1,
-            attempt,
-        };
+        let position =
+            Position { run: session.id().to_string(), node: node.to_string(), visit: 1, attempt };
         Self {
             random: DurableRandom::new(session.id(), node, 1),
             clock: DurableClock::new(since),
@@ -121,7 +117,10 @@ impl Gateway {
     }
 
     /// Finds the effect that a request means, recording a proposal when it is new.
-    async fn route(&mut self, request: &EffectRequest) -> Result<Result<Routed, Stop>, EngineError> {
+    async fn route(
+        &mut self,
+        request: &EffectRequest,
+    ) -> Result<Result<Routed, Stop>, EngineError> {
         let context = self.context.clone();
         let node = context.node();
         let slot = Name::parse(request.slot.clone()).ok();
@@ -151,6 +150,17 @@ impl Gateway {
             Ok(proposal) => proposal,
             Err(refusal) => return Ok(Ok(self.refuse(request, refusal))),
         };
+        // I10: a guest that was handed a secret, or guessed one, does not get it into the ledger.
+        if context.drivers().holds_secret(&proposal.args) {
+            let refusal = Refusal {
+                policy: "secret",
+                message: format!(
+                    "the args of `{}` hold the value of a secret; leave it out: the tool adds its secrets itself",
+                    slot.slot.name
+                ),
+            };
+            return Ok(Ok(self.refuse(request, refusal)));
+        }
         loop {
             let id = resolve::effect_id(&proposal);
             let known = self.session.effect(&id).cloned();
@@ -171,7 +181,20 @@ impl Gateway {
                 Some(effect) if resolve::is_renewed(&effect) => {
                     proposal = resolve::next_generation(&proposal, node, slot);
                 }
-                Some(effect) => return Ok(Ok(self.again(&effect, proposal, slot)?)),
+                Some(effect) => {
+                    // I6: asked for twice in this very call with other args, nobody knows which was meant. The first is
+                    // answered before the second is met, as if one had been asked after the other.
+                    let other = effect.proposal.request_hash != proposal.request_hash;
+                    if other && self.asked.contains(&id) {
+                        let first = std::slice::from_ref(&id);
+                        let driven = drive::drive(&mut self.session, &self.context, first).await?;
+                        if let Some(stop) = driven {
+                            return Ok(Err(stop));
+                        }
+                    }
+                    let effect = self.session.effect(&id).cloned().unwrap_or(effect);
+                    return Ok(Ok(self.again(&effect, proposal, slot)?));
+                }
             }
         }
     }
@@ -195,7 +218,9 @@ impl Gateway {
             return Ok(self.own(id));
         }
         match effect.state {
-            State::Proposed | State::Authorized if effect.indeterminate_attempts().next().is_none() => {
+            State::Proposed | State::Authorized
+                if effect.indeterminate_attempts().next().is_none() =>
+            {
                 self.session.record(&id, EffectEvent::Proposed(proposal))?;
             }
             State::Proposed
@@ -359,6 +384,6 @@ impl Host for Gateway {
 
 /// The state that policies see: the run's input and what its nodes returned.
 #[must_use]
-pub fn policy_state(session: &Session) -> Value {
+pub(super) fn policy_state(session: &Session) -> Value {
     session.progress.state(&session.run.input)
 }

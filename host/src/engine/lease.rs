@@ -75,7 +75,9 @@ impl Heartbeat {
                         lease.lose();
                         return;
                     }
-                    Err(problem) => tracing::warn!(%run, %problem, "lease not renewed; trying again"),
+                    Err(problem) => {
+                        tracing::warn!(%run, %problem, "lease not renewed; trying again")
+                    }
                 }
             }
         }))

@@ -25,9 +25,7 @@ use twice_core::identity::IDENTITY_ALG;
 use twice_core::ids::{Fence, Name, RunId, WorkerId};
 use twice_core::run::RunState;
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{
-    Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, RunRecord, Started,
-};
+use twice_ledger::{Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, RunRecord, Started};
 use twice_sandbox::{Component, Sandbox};
 use twice_workflow::model::Definition;
 
@@ -132,11 +130,7 @@ impl Engine {
     /// The executor made of `parts`.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self {
-            parts,
-            compiled: Mutex::new(HashMap::new()),
-            components: Mutex::new(HashMap::new()),
-        }
+        Self { parts, compiled: Mutex::new(HashMap::new()), components: Mutex::new(HashMap::new()) }
     }
 
     /// The ledger it records in.
@@ -148,12 +142,17 @@ impl Engine {
     /// Starts a run under a definition, which is pinned with it (I9).
     ///
     /// # Errors
-    /// [`EngineError::Ledger`], with `RunConflict` when the id or key belongs to another run.
+    /// [`EngineError::Ledger`], with `RunConflict` when the id or key belongs to another run;
+    /// [`EngineError::HoldsSecret`].
     pub async fn start(
         &self,
         definition: &Definition,
         run: StartRun,
     ) -> Result<StartedRun, EngineError> {
+        self.learn_secrets(definition);
+        self.refuse_secret("the run's input", &run.input)?;
+        self.refuse_secret("the run's id", &Value::from(run.id.as_str()))?;
+        self.refuse_secret("the run's key", &Value::from(run.caller_key.clone()))?;
         let digest = definition.digest();
         self.parts.ledger.put_definition(&digest, &definition.to_text()).await?;
         let event = RunEvent::Started {
@@ -179,6 +178,19 @@ impl Engine {
             }
             Started::Existing(record) => StartedRun::Existing(record),
         })
+    }
+
+    /// Reads the secrets of a definition's tools, so that what is recorded and shown from now on is kept clean of them.
+    pub fn learn_secrets(&self, definition: &Definition) {
+        definition.tools.values().for_each(|tool| self.parts.drivers.learn_secrets(tool));
+    }
+
+    /// I10: what a person hands in is refused rather than changed.
+    fn refuse_secret(&self, what: &'static str, value: &Value) -> Result<(), EngineError> {
+        if self.parts.drivers.holds_secret(value) {
+            return Err(EngineError::HoldsSecret { what });
+        }
+        Ok(())
     }
 
     /// Takes a run and runs it until it waits or ends. `early` takes a waiting run before it is due.
@@ -218,19 +230,21 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Ledger`], with `Absent` when there is no such run.
     pub async fn standing(&self, id: &RunId) -> Result<RunEnd, EngineError> {
-        let record = self.parts.ledger.run(id).await?.ok_or_else(|| {
-            LedgerError::Absent { what: "run", id: id.to_string() }
-        })?;
+        let record = self
+            .parts
+            .ledger
+            .run(id)
+            .await?
+            .ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?;
         let why = record.reason.clone().unwrap_or_default();
         Ok(match record.state {
             RunState::Completed => RunEnd::Completed(record.output.unwrap_or(Value::Null)),
             RunState::Failed => RunEnd::Failed { why },
             RunState::Halted => RunEnd::Halted { why },
             RunState::Quarantined => RunEnd::Quarantined,
-            RunState::Waiting | RunState::Ready => RunEnd::Waiting {
-                until: record.due_at.unwrap_or(record.updated_at),
-                why,
-            },
+            RunState::Waiting | RunState::Ready => {
+                RunEnd::Waiting { until: record.due_at.unwrap_or(record.updated_at), why }
+            }
             RunState::Running => RunEnd::Elsewhere,
         })
     }
@@ -291,6 +305,7 @@ impl Engine {
     async fn run_steps(&self, held: HeldRun) -> Result<RunEnd, EngineError> {
         let record = &held.claim.run;
         let compiled = self.compiled(&record.id, &record.definition).await?;
+        self.learn_secrets(&compiled.definition);
         let takeover = record.crashes > 0;
         let mut fresh = held.created_now;
         let mut session = Session::new(
@@ -330,15 +345,8 @@ impl Engine {
         if let Some(compiled) = lock(&self.compiled).get(digest) {
             return Ok(Arc::clone(compiled));
         }
-        let damaged = |problem: String| EngineError::Definition {
-            run: run.clone(),
-            digest: digest.to_owned(),
-            problem,
-        };
-        let text = self.parts.ledger.definition(digest).await?;
-        let text = text.ok_or_else(|| damaged("is not in the ledger".to_owned()))?;
-        let definition = Definition::from_text(&text)
-            .map_err(|problem| damaged(format!("cannot be read: {problem}")))?;
+        let damaged = |problem: String| damaged(run, digest, problem);
+        let definition = self.pinned(run, digest).await?;
         let mut nodes = Vec::with_capacity(definition.workflow.nodes.len());
         for node in &definition.workflow.nodes {
             let pinned = definition.components.get(&node.component).ok_or_else(|| {
@@ -357,14 +365,20 @@ impl Engine {
         Ok(compiled)
     }
 
+    /// The definition that a run is pinned to.
+    async fn pinned(&self, run: &RunId, digest: &str) -> Result<Definition, EngineError> {
+        let text = self.parts.ledger.definition(digest).await?;
+        let text = text.ok_or_else(|| damaged(run, digest, "is not in the ledger".to_owned()))?;
+        Definition::from_text(&text)
+            .map_err(|problem| damaged(run, digest, format!("cannot be read: {problem}")))
+    }
+
     async fn component(&self, name: &Name, digest: &str) -> Result<Component, EngineError> {
         if let Some(component) = lock(&self.components).get(digest) {
             return Ok(component.clone());
         }
-        let missing = || EngineError::ComponentMissing {
-            name: name.to_string(),
-            digest: digest.to_owned(),
-        };
+        let missing =
+            || EngineError::ComponentMissing { name: name.to_string(), digest: digest.to_owned() };
         let bytes = self.parts.ledger.module_bytes(digest).await?.ok_or_else(missing)?;
         let sandbox = Arc::clone(&self.parts.sandbox);
         let loaded = tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await;
@@ -374,6 +388,10 @@ impl Engine {
         lock(&self.components).insert(digest.to_owned(), component.clone());
         Ok(component)
     }
+}
+
+fn damaged(run: &RunId, digest: &str, problem: String) -> EngineError {
+    EngineError::Definition { run: run.clone(), digest: digest.to_owned(), problem }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -397,11 +415,7 @@ async fn complete(mut session: Session, compiled: &Compiled) -> Result<RunEnd, E
     Ok(RunEnd::Completed(output))
 }
 
-async fn park(
-    mut session: Session,
-    until: Timestamp,
-    why: String,
-) -> Result<RunEnd, EngineError> {
+async fn park(mut session: Session, until: Timestamp, why: String) -> Result<RunEnd, EngineError> {
     session.boundaries.pass(Boundary::BeforePark);
     session.record_run(RunEvent::Parked { why: why.clone(), until: Some(until) });
     session.leave(RunState::Waiting, Some(why.clone()), Some(until), None).await?;

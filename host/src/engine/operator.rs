@@ -4,13 +4,11 @@
 use serde_json::Value;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::{Effect, Hold, State};
-use twice_core::event::{
-    ConflictDecision, ConflictRule, EffectEvent, Failure, Receipt, RunEvent, Source, UnknownReason,
-};
+use twice_core::event::{ConflictDecision, ConflictRule, EffectEvent, Failure, RunEvent, Source};
 use twice_core::ids::{EffectId, Fence, RunId};
-use twice_core::outcome::{RuleId, Verdict};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
+use twice_core::{outcome, reconcile};
 use twice_ledger::{LedgerError, OperatorAppend, RunChange, RunRecord};
 
 use super::{Engine, EngineError};
@@ -80,7 +78,8 @@ impl Engine {
         let at = self.parts.clock.now();
         let mut entries = Vec::new();
         if effect.state == State::Requested && !run.lease_live {
-            self.add(&mut effect, &mut entries, run.fence, at, EffectEvent::Unknown(vanished()))?;
+            let reason = reconcile::vanished(&effect);
+            self.add(&mut effect, &mut entries, run.fence, at, EffectEvent::Unknown(reason))?;
         }
         if effect.state != State::Unknown {
             return Err(not_now(
@@ -91,7 +90,7 @@ impl Engine {
         let source = Source::Operator { who: decision.who.clone(), evidence: decision.why.clone() };
         let event = match finding {
             Finding::Confirmed { result, external_id } => EffectEvent::Confirmed(Box::new(
-                operator_receipt(&effect, result, external_id, source, at),
+                outcome::receipt_by_person(&effect, result, external_id, source, at),
             )),
             Finding::Failed => EffectEvent::Failed(Failure {
                 code: "resolved".to_owned(),
@@ -207,6 +206,14 @@ impl Engine {
         decision: &Decision,
         at: Timestamp,
     ) -> Result<(), EngineError> {
+        let definition = self.pinned(&run.id, &run.definition).await?;
+        self.learn_secrets(&definition);
+        self.refuse_secret("the decision's author", &Value::from(decision.who.as_str()))?;
+        self.refuse_secret("the decision's reason", &Value::from(decision.why.as_str()))?;
+        for receipt in effects.iter().filter_map(|effect| effect.receipt.as_ref()) {
+            self.refuse_secret("the receipt", &receipt.result)?;
+            self.refuse_secret("the receipt's id", &Value::from(receipt.external_id.clone()))?;
+        }
         let expected_head = self.parts.ledger.head(&run.id).await?;
         // A run that ended stays ended: a decision about one of its effects is recorded and changes nothing else.
         let run_change = (!run.state.is_final()).then(|| RunChange {
@@ -217,68 +224,16 @@ impl Engine {
             due_at: Some(at),
         });
         if run_change.is_some() {
-            let event =
-                RunEvent::Released { who: decision.who.clone(), why: decision.why.clone() };
+            let event = RunEvent::Released { who: decision.who.clone(), why: decision.why.clone() };
             entries.push(NewEntry { content: Content::Run(event), at });
         }
-        let append = OperatorAppend {
-            run: run.id.clone(),
-            entries,
-            effects,
-            run_change,
-            expected_head,
-        };
+        let append =
+            OperatorAppend { run: run.id.clone(), entries, effects, run_change, expected_head };
         self.parts.ledger.append_as_operator(append).await?;
         Ok(())
     }
 }
 
-fn vanished() -> UnknownReason {
-    UnknownReason {
-        verdict: Verdict::Indeterminate,
-        rule: RuleId::new(twice_core::reconcile::RULE_LEASE_DIED),
-        message: "the worker vanished after the request was recorded and before an answer was"
-            .to_owned(),
-        external_id: None,
-        answered: false,
-        quarantined: false,
-        not_before: None,
-        detail: Value::Null,
-    }
-}
-
 fn not_now(effect: &Effect, rule: &'static str) -> DecisionError {
     DecisionError::NotNow { effect: effect.id.clone(), state: effect.state.to_string(), rule }
-}
-
-fn operator_receipt(
-    effect: &Effect,
-    result: Value,
-    external_id: Option<String>,
-    source: Source,
-    at: Timestamp,
-) -> Receipt {
-    let proposal = &effect.proposal;
-    Receipt {
-        schema: 1,
-        request_hash: proposal.request_hash.clone(),
-        idempotency_key: proposal.idempotency_key.clone(),
-        external_id,
-        exposed: result.clone(),
-        result,
-        result_hash: None,
-        truncated: false,
-        source,
-        rule: RuleId::new("operator"),
-        verdict: None,
-        discrepancy: None,
-        tool: proposal.tool.clone(),
-        tool_version: proposal.tool_version.clone(),
-        operation: proposal.operation.clone(),
-        policy: effect.authorization.as_ref().map(|a| a.policy.clone()).unwrap_or_default(),
-        approval: None,
-        attempts: effect.attempts.len() as u32,
-        requested_at: effect.first_sent_at().unwrap_or(effect.updated_at),
-        confirmed_at: at,
-    }
 }

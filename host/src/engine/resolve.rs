@@ -17,25 +17,25 @@ use super::session::Session;
 
 /// Why a request never became an effect. The guest gets it as a denial, the ledger as an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub(super) struct Refusal {
     /// The rule that refuses.
-    pub policy: &'static str,
+    pub(super) policy: &'static str,
     /// In words, with the fix.
-    pub message: String,
+    pub(super) message: String,
 }
 
 /// The confirmed effects of other steps that this step's slots take their objects from, as `{ external_id, result }`.
-pub type Receipts = BTreeMap<(Name, Name), Value>;
+pub(super) type Receipts = BTreeMap<(Name, Name), Value>;
 
 /// Counts the requests of each slot in this call.
 #[derive(Debug, Default)]
-pub struct Counters(BTreeMap<Name, u32>);
+pub(super) struct Counters(BTreeMap<Name, u32>);
 
 /// The proposal that a request amounts to, in its first generation.
 ///
 /// # Errors
 /// [`Refusal`] when the request breaks a rule of its slot.
-pub fn propose(
+pub(super) fn propose(
     session: &Session,
     node: &CompiledNode,
     slot: &CompiledSlot,
@@ -49,7 +49,10 @@ pub fn propose(
     if let Some(problem) = slot.args_problem(&args) {
         return Err(Refusal {
             policy: "args",
-            message: format!("the args do not fit `{}.{}`: {problem}", slot.slot.tool, slot.slot.operation),
+            message: format!(
+                "the args do not fit `{}.{}`: {problem}",
+                slot.slot.tool, slot.slot.operation
+            ),
         });
     }
     let selector = select(slot, request, counters)?;
@@ -106,7 +109,11 @@ fn with_identity(
 
 /// The same request as the next generation: a new logical action, which only a person can order.
 #[must_use]
-pub fn next_generation(proposal: &Proposal, node: &CompiledNode, slot: &CompiledSlot) -> Proposal {
+pub(super) fn next_generation(
+    proposal: &Proposal,
+    node: &CompiledNode,
+    slot: &CompiledSlot,
+) -> Proposal {
     let mut identity = proposal.identity.clone();
     identity.generation += 1;
     with_identity(identity, node, slot, proposal.args.clone())
@@ -114,13 +121,13 @@ pub fn next_generation(proposal: &Proposal, node: &CompiledNode, slot: &Compiled
 
 /// Whether a person ordered that the next request under this identity be a new logical action.
 #[must_use]
-pub fn is_renewed(effect: &Effect) -> bool {
+pub(super) fn is_renewed(effect: &Effect) -> bool {
     effect.decisions.last().is_some_and(|decision| decision.decision == ConflictRule::Renew)
 }
 
 /// The id of a proposal.
 #[must_use]
-pub fn effect_id(proposal: &Proposal) -> EffectId {
+pub(super) fn effect_id(proposal: &Proposal) -> EffectId {
     proposal.identity.effect_id()
 }
 

@@ -21,21 +21,23 @@ use super::lease::LeaseClock;
 use super::observer::{self, Observer};
 
 /// A claimed run.
-pub struct Session {
+pub(super) struct Session {
     /// The run as it was when claimed.
-    pub run: RunRecord,
+    pub(super) run: RunRecord,
     /// The token of the lease.
-    pub fence: Fence,
+    pub(super) fence: Fence,
     /// How long the lease is good for.
-    pub lease: Arc<LeaseClock>,
+    pub(super) lease: Arc<LeaseClock>,
     /// The checkpoint, as it stands with everything recorded.
-    pub progress: Progress,
+    pub(super) progress: Progress,
     /// Where crashes are injected.
-    pub boundaries: Boundaries,
+    pub(super) boundaries: Boundaries,
     ledger: Arc<dyn Ledger>,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
     effects: BTreeMap<EffectId, Effect>,
+    /// Effects of earlier steps whose last entries are not durable yet.
+    carried: BTreeMap<EffectId, Effect>,
     entries: Vec<NewEntry>,
     touched: BTreeSet<EffectId>,
     advanced: bool,
@@ -44,7 +46,7 @@ pub struct Session {
 
 impl Session {
     /// The session of a fresh claim.
-    pub fn new(
+    pub(super) fn new(
         claim: Claim,
         lease: Arc<LeaseClock>,
         ledger: Arc<dyn Ledger>,
@@ -62,6 +64,7 @@ impl Session {
             clock,
             observer,
             effects: BTreeMap::new(),
+            carried: BTreeMap::new(),
             entries: Vec::new(),
             touched: BTreeSet::new(),
             advanced: false,
@@ -71,13 +74,13 @@ impl Session {
 
     /// The run.
     #[must_use]
-    pub const fn id(&self) -> &RunId {
+    pub(super) const fn id(&self) -> &RunId {
         &self.run.id
     }
 
     /// The host's clock.
     #[must_use]
-    pub fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
@@ -85,30 +88,37 @@ impl Session {
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub async fn load_step(&mut self, node: &Name, visit: u32) -> Result<(), EngineError> {
-        self.effects = self
+    pub(super) async fn load_step(&mut self, node: &Name, visit: u32) -> Result<(), EngineError> {
+        let effects = self
             .ledger
             .step_effects(&self.run.id, node, visit)
             .await?
             .into_iter()
             .map(|effect| (effect.id.clone(), effect))
             .collect();
+        self.begin_step(effects);
         Ok(())
     }
 
     /// Starts a step that nobody started before: it has no effects yet.
-    pub fn forget_step(&mut self) {
-        self.effects.clear();
+    pub(super) fn forget_step(&mut self) {
+        self.begin_step(BTreeMap::new());
+    }
+
+    fn begin_step(&mut self, effects: BTreeMap<EffectId, Effect>) {
+        let before = std::mem::replace(&mut self.effects, effects);
+        let touched = before.into_iter().filter(|(id, _)| self.touched.contains(id));
+        self.carried.extend(touched);
     }
 
     /// An effect of this step.
     #[must_use]
-    pub fn effect(&self, id: &EffectId) -> Option<&Effect> {
+    pub(super) fn effect(&self, id: &EffectId) -> Option<&Effect> {
         self.effects.get(id)
     }
 
     /// Every effect of this step.
-    pub fn effects(&self) -> impl Iterator<Item = &Effect> {
+    pub(super) fn effects(&self) -> impl Iterator<Item = &Effect> {
         self.effects.values()
     }
 
@@ -116,30 +126,43 @@ impl Session {
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub async fn shared_effect(&self, id: &EffectId) -> Result<Option<Effect>, EngineError> {
+    pub(super) async fn shared_effect(&self, id: &EffectId) -> Result<Option<Effect>, EngineError> {
         Ok(self.ledger.effect(id).await?)
     }
 
-    /// The confirmed results of a slot in another step of this run, newest visit last.
+    /// The effects of another step of this run, with what is recorded of them and rides with the next write.
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub async fn effects_of(&self, node: &Name, visit: u32) -> Result<Vec<Effect>, EngineError> {
-        Ok(self.ledger.step_effects(&self.run.id, node, visit).await?)
+    pub(super) async fn effects_of(
+        &self,
+        node: &Name,
+        visit: u32,
+    ) -> Result<Vec<Effect>, EngineError> {
+        let mut found = self.ledger.step_effects(&self.run.id, node, visit).await?;
+        let of_step =
+            |effect: &&Effect| effect.proposal.node == *node && effect.proposal.visit == visit;
+        for newer in self.carried.values().filter(of_step) {
+            match found.iter_mut().find(|effect| effect.id == newer.id) {
+                Some(effect) => *effect = newer.clone(),
+                None => found.push(newer.clone()),
+            }
+        }
+        Ok(found)
     }
 
     /// Records something about an effect, in memory.
     ///
     /// # Errors
     /// [`EngineError::History`] when the state machine does not know the move; nothing is recorded then.
-    pub fn record(&mut self, id: &EffectId, event: EffectEvent) -> Result<(), EngineError> {
+    pub(super) fn record(&mut self, id: &EffectId, event: EffectEvent) -> Result<(), EngineError> {
         let at = self.now();
         let illegal = |source| EngineError::History { effect: id.to_string(), source };
         match self.effects.get_mut(id) {
             Some(effect) => effect.apply(&event, self.fence, at).map_err(illegal)?,
             None => {
-                let effect = Effect::begin(id.clone(), self.run.id.clone(), &event, at)
-                    .map_err(illegal)?;
+                let effect =
+                    Effect::begin(id.clone(), self.run.id.clone(), &event, at).map_err(illegal)?;
                 self.effects.insert(id.clone(), effect);
             }
         }
@@ -154,13 +177,12 @@ impl Session {
             self.observer.observe(&self.run.id, &progress);
         }
         self.touched.insert(id.clone());
-        self.entries
-            .push(NewEntry { content: Content::Effect { effect: id.clone(), event }, at });
+        self.entries.push(NewEntry { content: Content::Effect { effect: id.clone(), event }, at });
         Ok(())
     }
 
     /// Records something about the run, in memory.
-    pub fn record_run(&mut self, event: RunEvent) {
+    pub(super) fn record_run(&mut self, event: RunEvent) {
         let at = self.now();
         self.progress.apply(&event, at);
         self.advanced |= matches!(event, RunEvent::StepCompleted { .. });
@@ -168,7 +190,7 @@ impl Session {
     }
 
     /// Tells whoever watches.
-    pub fn observe(&self, progress: &observer::Progress<'_>) {
+    pub(super) fn observe(&self, progress: &observer::Progress<'_>) {
         self.observer.observe(&self.run.id, progress);
     }
 
@@ -176,7 +198,7 @@ impl Session {
     ///
     /// # Errors
     /// [`EngineError::Ledger`]; after `Indeterminate` nothing may be sent, and the run is given up to be claimed afresh.
-    pub async fn flush(&mut self) -> Result<(), EngineError> {
+    pub(super) async fn flush(&mut self) -> Result<(), EngineError> {
         if self.entries.is_empty() {
             return self.finish_write().await;
         }
@@ -194,7 +216,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::flush`].
-    pub async fn leave(
+    pub(super) async fn leave(
         &mut self,
         state: RunState,
         reason: Option<String>,
@@ -209,8 +231,8 @@ impl Session {
     /// under way, so it runs as a task of its own and the next write waits for it first.
     async fn write(&mut self, change: RunChange) -> Result<(), EngineError> {
         self.finish_write().await?;
-        let effects =
-            self.touched.iter().filter_map(|id| self.effects.get(id)).cloned().collect();
+        let effect_of = |id| self.effects.get(id).or_else(|| self.carried.get(id));
+        let effects = self.touched.iter().filter_map(effect_of).cloned().collect();
         let append = Append {
             run: self.run.id.clone(),
             fence: self.fence,
@@ -220,6 +242,7 @@ impl Session {
             progress_made: std::mem::take(&mut self.advanced),
         };
         self.touched.clear();
+        self.carried.clear();
         let ledger = Arc::clone(&self.ledger);
         self.writing = Some(tokio::spawn(async move { ledger.append(append).await }));
         self.finish_write().await

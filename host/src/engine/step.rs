@@ -13,19 +13,19 @@ use twice_core::limits::PAYLOAD_BYTES_MAX;
 use twice_core::time::Timestamp;
 use twice_sandbox::{Ended, Sandbox};
 
+use super::Performer;
 use super::boundary::Boundary;
 use super::compiled::{Compiled, CompiledNode, CompiledSlot};
 use super::drive::{self, Stop};
 use super::error::EngineError;
 use super::gateway::Gateway;
-use super::Performer;
 use super::observer::Progress;
 use super::resolve::Receipts;
 use super::session::Session;
 
 /// What a step needs besides its session.
 #[derive(Clone)]
-pub struct StepContext {
+pub(super) struct StepContext {
     compiled: Arc<Compiled>,
     node: usize,
     drivers: Arc<Performer>,
@@ -34,32 +34,32 @@ pub struct StepContext {
 impl StepContext {
     /// The context of the node at that place in the definition.
     #[must_use]
-    pub const fn new(compiled: Arc<Compiled>, node: usize, drivers: Arc<Performer>) -> Self {
+    pub(super) const fn new(compiled: Arc<Compiled>, node: usize, drivers: Arc<Performer>) -> Self {
         Self { compiled, node, drivers }
     }
 
     /// The node.
     #[must_use]
-    pub fn node(&self) -> &CompiledNode {
+    pub(super) fn node(&self) -> &CompiledNode {
         &self.compiled.nodes[self.node]
     }
 
     /// The tools.
     #[must_use]
-    pub fn drivers(&self) -> &Performer {
+    pub(super) fn drivers(&self) -> &Performer {
         self.drivers.as_ref()
     }
 
     /// The slot through which an effect of this step was requested.
     #[must_use]
-    pub fn slot_of(&self, effect: &Effect) -> Option<&CompiledSlot> {
+    pub(super) fn slot_of(&self, effect: &Effect) -> Option<&CompiledSlot> {
         self.node().slots.get(&effect.proposal.slot).map(AsRef::as_ref)
     }
 }
 
 /// How a step ended.
 #[derive(Debug)]
-pub enum StepEnd {
+pub(super) enum StepEnd {
     /// It returned; the checkpoint is recorded (in memory).
     Completed,
     /// It waits.
@@ -74,7 +74,7 @@ pub enum StepEnd {
 ///
 /// # Errors
 /// [`EngineError`] when the executor itself cannot go on.
-pub async fn run(
+pub(super) async fn run(
     mut session: Session,
     context: StepContext,
     sandbox: &Sandbox,
@@ -114,7 +114,9 @@ pub async fn run(
         (Ended::Returned(text), _) => match json::parse(&text, PAYLOAD_BYTES_MAX) {
             Ok(output) => return returned(session, &context, attempt, output, &asked).await,
             Err(problem) => StepFailure::BadOutput {
-                message: format!("node `{name}` returned something that is not strict JSON: {problem}"),
+                message: format!(
+                    "node `{name}` returned something that is not strict JSON: {problem}"
+                ),
             },
         },
         (Ended::Retryable(message), _) => StepFailure::Retryable { message },
@@ -250,11 +252,8 @@ async fn failed(
     let name = &node.node.name;
     let message = describe(name, &cause);
     let retry = &node.node.retry;
-    let final_attempt =
-        matches!(cause, StepFailure::Fatal { .. }) || attempt >= retry.attempts;
-    if final_attempt
-        && let Some(stop) = settle_outstanding(&mut session, context, &[]).await?
-    {
+    let final_attempt = matches!(cause, StepFailure::Fatal { .. }) || attempt >= retry.attempts;
+    if final_attempt && let Some(stop) = settle_outstanding(&mut session, context, &[]).await? {
         return Ok((session, StepEnd::Stopped(stop)));
     }
     let retry_at = (!final_attempt).then(|| {
@@ -274,7 +273,9 @@ async fn failed(
 
 fn describe(node: &Name, cause: &StepFailure) -> String {
     match cause {
-        StepFailure::Retryable { message } => format!("node `{node}` asked for a later start: {message}"),
+        StepFailure::Retryable { message } => {
+            format!("node `{node}` asked for a later start: {message}")
+        }
         StepFailure::Fatal { message } => format!("node `{node}` gave up: {message}"),
         StepFailure::Trap { message } => format!("node `{node}` trapped: {message}"),
         StepFailure::Limit { limit, message } => {

@@ -5,8 +5,8 @@ use std::time::Instant;
 use async_trait::async_trait;
 use serde_json::Value;
 use twice_core::event::ProbeResult;
-use twice_core::outcome::Exchange;
-use twice_workflow::model::ToolKind;
+use twice_core::outcome::{Exchange, Fault, FaultKind, Sent};
+use twice_workflow::model::{Tool, ToolKind};
 
 use super::http::{HttpDriver, HttpReady};
 use super::{Call, Driver, PrepareError, Prepared};
@@ -16,6 +16,8 @@ use super::{Call, Driver, PrepareError, Prepared};
 pub enum AnyRequest {
     /// Of an `http` tool.
     Http(HttpReady),
+    /// Of a driver that performs in this process, in that driver's own form. [`Drivers`] makes none and sends none.
+    InProcess(Value),
 }
 
 /// The drivers of all kinds; a call goes to the one that its tool's kind names.
@@ -47,7 +49,22 @@ impl Driver for Drivers {
     async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {
         match request {
             AnyRequest::Http(request) => self.http.send(request, send_before).await,
+            AnyRequest::InProcess(_) => {
+                let message = "no kind of tool performs in this process".to_owned();
+                let fault = Fault { kind: FaultKind::Build, status: None, message };
+                Exchange { sent: Sent::Nothing, result: Err(fault) }
+            }
         }
+    }
+
+    fn learn_secrets(&self, tool: &Tool) {
+        match &tool.kind {
+            ToolKind::Http(_) => self.http.learn_secrets(tool),
+        }
+    }
+
+    fn holds_secret(&self, value: &Value) -> bool {
+        self.http.holds_secret(value)
     }
 
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {

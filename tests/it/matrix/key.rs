@@ -16,6 +16,7 @@ use twice_core::outcome::Exchange;
 use twice_ledger::Ledger;
 use twice_provider_sim::{Fault, Switch};
 use twice_tests::host::{Host, Pace, Setup, run_id};
+use twice_workflow::model::Tool;
 
 use super::run;
 use super::tools::{
@@ -191,6 +192,14 @@ impl Driver for Probe {
 
     fn prepare(&self, call: &Call<'_>) -> Result<Prepared<AnyRequest>, PrepareError> {
         self.inner.prepare(call)
+    }
+
+    fn learn_secrets(&self, tool: &Tool) {
+        self.inner.learn_secrets(tool);
+    }
+
+    fn holds_secret(&self, value: &Value) -> bool {
+        self.inner.holds_secret(value)
     }
 
     async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {

@@ -106,6 +106,25 @@ pub fn settle_probe(
     vec![probed, EffectEvent::Confirmed(Box::new(receipt))]
 }
 
+/// The receipt of an effect whose outcome a person found out; they show `result` themselves, so the guest may see it.
+#[must_use]
+pub fn receipt_by_person(
+    effect: &Effect,
+    result: Value,
+    external_id: Option<String>,
+    source: Source,
+    now: Timestamp,
+) -> Receipt {
+    Receipt {
+        external_id,
+        exposed: result.clone(),
+        result,
+        source,
+        rule: RuleId::new("operator"),
+        ..bare_receipt(effect, now)
+    }
+}
+
 fn reply_receipt(effect: &Effect, outcome: Outcome, now: Timestamp) -> Receipt {
     Receipt {
         external_id: outcome.external_id,

@@ -17,7 +17,7 @@ use twice_workflow::files::DiskFiles;
 use self::provider::Provider;
 use super::exit::Exit;
 use super::open::Place;
-use super::out::Out;
+use super::out::{Out, Secrets};
 use super::{init, node, scaffold};
 use crate::engine::boundary::Boundaries;
 
@@ -68,7 +68,12 @@ async fn prepare(out: &Out, root: &Path) -> anyhow::Result<()> {
         init::write_new(&root.join(".cargo/config.toml"), &config)?;
     }
     let bytes = node::build(out, &dir).await?;
-    let place = Place { project: Some(root.to_path_buf()), database: None, boundaries: Boundaries::none() };
+    let place = Place {
+        project: Some(root.to_path_buf()),
+        database: None,
+        boundaries: Boundaries::none(),
+        secrets: Secrets::default(),
+    };
     node::register(out, &place, &name, bytes).await
 }
 
@@ -89,7 +94,14 @@ impl Stage {
         out.title("3. A worker asks for the refund. The provider commits it, and before its answer is recorded:");
         self.provider.hold_answers().await?;
         let mut worker = self.twice(&[
-            "run", WORKFLOW, "--input", "input.json", "--run-id", RUN, "--wait", "0",
+            "run",
+            WORKFLOW,
+            "--input",
+            "input.json",
+            "--run-id",
+            RUN,
+            "--wait",
+            "0",
         ])?;
         self.provider.wait_for_commits(1, PATIENCE).await?;
         worker.start_kill().context("cannot kill the worker")?;
@@ -101,7 +113,11 @@ impl Stage {
         out.title("4. What the ledger says, before any worker runs");
         let effect = self.wait_for_unknown().await?;
         show(out, &effect);
-        ensure!(effect["idempotency_key"] == "refund/run-781/order-42/full-damaged-item", "the key is {}", effect["idempotency_key"]);
+        ensure!(
+            effect["idempotency_key"] == "refund/run-781/order-42/full-damaged-item",
+            "the key is {}",
+            effect["idempotency_key"]
+        );
 
         out.title("5. Resume");
         self.resume(out).await?;
@@ -120,7 +136,10 @@ impl Stage {
         out.line(&format!("requests received: {requests}, refunds made: {refunds}"));
         ensure!(refunds == 1, "the provider made {refunds} refunds");
         ensure!(confirmed["state"] == "CONFIRMED", "the effect is {}", confirmed["state"]);
-        ensure!(!confirmed["external_receipt"]["external_id"].is_null(), "the receipt names no refund");
+        ensure!(
+            !confirmed["external_receipt"]["external_id"].is_null(),
+            "the receipt names no refund"
+        );
         let run = self.json(&["runs", "show", RUN, "--json"]).await?;
         ensure!(run["chain"] == "holds", "the chain of entries is {}", run["chain"]);
         ensure!(run["run"]["state"] == "completed", "the run is {}", run["run"]["state"]);
@@ -144,7 +163,10 @@ impl Stage {
 
     async fn effect(&self) -> anyhow::Result<Value> {
         let effects = self.json(&["effects", "list", "--run", RUN, "--json"]).await?;
-        ensure!(effects.as_array().is_some_and(|list| list.len() == 1), "not one effect: {effects}");
+        ensure!(
+            effects.as_array().is_some_and(|list| list.len() == 1),
+            "not one effect: {effects}"
+        );
         let id = effects[0]["effect_id"].as_str().unwrap_or_default().to_owned();
         self.json(&["effects", "show", &id, "--json"]).await
     }

@@ -75,14 +75,17 @@ impl Provider {
     async fn put_switches(&self, switches: Value) -> anyhow::Result<()> {
         let url = format!("{}/_sim/switches", self.url);
         let body = json!({ "switches": switches }).to_string();
-        let request =
-            self.client.put(url).header("content-type", "application/json").body(body);
+        let request = self.client.put(url).header("content-type", "application/json").body(body);
         request.send().await?.error_for_status().context("the provider refused its switches")?;
         Ok(())
     }
 
     /// Returns when it has committed so many effects.
-    pub(super) async fn wait_for_commits(&self, count: u32, patience: Duration) -> anyhow::Result<()> {
+    pub(super) async fn wait_for_commits(
+        &self,
+        count: u32,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         let url = format!(
             "{}/_sim/wait?for=committed&count={count}&timeout_ms={}",
             self.url,

@@ -1,0 +1,70 @@
+//! A tool in the same process that answers at once: what is left is the price of Twice.
+
+use std::time::Instant;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use twice::tool::{AnyRequest, Call, Driver, PrepareError, Prepared};
+use twice_core::event::ProbeResult;
+use twice_core::identity::{hash_text, tagged_sha256};
+use twice_core::json;
+use twice_core::outcome::{Answer, Body, Exchange, Fault, FaultKind, Sent};
+use twice_workflow::model::Tool;
+
+/// Answers every request as a payment service answers a refund.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InstantTool;
+
+fn digest(text: &str) -> String {
+    hash_text(&tagged_sha256("bench/body", text.as_bytes()))
+}
+
+#[async_trait]
+impl Driver for InstantTool {
+    type Request = AnyRequest;
+
+    fn prepare(&self, call: &Call<'_>) -> Result<Prepared<AnyRequest>, PrepareError> {
+        let body = json!({ "args": call.args, "reference": call.effect.as_str() });
+        let stored = json!({
+            "method": "POST",
+            "url": "http://payments.test/v1/refunds",
+            "headers": { "content-type": "application/json", "idempotency-key": call.key },
+            "body": body,
+        });
+        let body_hash = digest(&json::canonical(&body));
+        Ok(Prepared { stored, body_hash, request: AnyRequest::InProcess(body) })
+    }
+
+    fn learn_secrets(&self, _tool: &Tool) {}
+
+    fn holds_secret(&self, _value: &Value) -> bool {
+        false
+    }
+
+    async fn send(&self, request: AnyRequest, _send_before: Instant) -> Exchange {
+        let AnyRequest::InProcess(body) = request else {
+            let message = "only requests of this tool are answered here".to_owned();
+            let fault = Fault { kind: FaultKind::Build, status: None, message };
+            return Exchange { sent: Sent::Nothing, result: Err(fault) };
+        };
+        let result = json!({
+            "id": "re_8f14e45fceea167a",
+            "object": "refund",
+            "status": "succeeded",
+            "amount_cents": 4200,
+            "reference": body["reference"],
+        });
+        let answer = Answer {
+            status: 200,
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            body_hash: Some(digest(&json::canonical(&result))),
+            body: Body::Json(result),
+            schema_error: None,
+        };
+        Exchange { sent: Sent::Maybe, result: Ok(answer) }
+    }
+
+    async fn lookup(&self, _call: &Call<'_>) -> (Value, ProbeResult) {
+        (Value::Null, ProbeResult::Miss)
+    }
+}

@@ -1,0 +1,57 @@
+//! The report as a plain table.
+
+use super::{Case, Report};
+
+/// One column: its heading and what stands in it.
+type Column = (&'static str, fn(&Case) -> String);
+
+const COLUMNS: [Column; 12] = [
+    ("run", |case| case.shape.to_owned()),
+    ("at once", |case| case.concurrent_runs.to_string()),
+    ("effects/s", |case| format!("{:.0}", case.effects_per_second)),
+    ("steps/s", |case| format!("{:.0}", case.steps_per_second)),
+    ("commits/effect", |case| format!("{:.3}", case.commits_per_effect)),
+    ("bytes/effect", |case| format!("{:.0}", case.bytes_per_effect)),
+    ("entries/effect", |case| format!("{:.2}", case.entries_per_effect)),
+    ("p50 ms", |case| format!("{:.2}", case.run_p50_ms)),
+    ("p99 ms", |case| format!("{:.2}", case.run_p99_ms)),
+    ("cpu us/effect", |case| match case.cpu_us_per_effect {
+        Some(us) => format!("{us:.0}"),
+        None => "-".to_owned(),
+    }),
+    ("limit effects/s", |case| format!("{:.0}", case.limit.effects_per_second)),
+    ("of limit", |case| format!("{:.2}", case.ratio_to_limit)),
+];
+
+/// The report for people.
+#[must_use]
+pub fn table(report: &Report) -> String {
+    let call = &report.call;
+    let single = &report.single_commit;
+    let mut out = format!(
+        "processors: {}\n\
+         call of the refund node ({} calls): median {:.1} us, p99 {:.1} us\n\
+         commit of one row ({} commits): {:.0} per second, median {:.0} us, p99 {:.0} us\n\n",
+        report.processors,
+        call.calls,
+        call.median_us,
+        call.p99_us,
+        single.commits,
+        single.per_second,
+        single.median_us,
+        single.p99_us,
+    );
+    let mut lines = vec![COLUMNS.map(|(heading, _)| heading.to_owned())];
+    lines.extend(report.cases.iter().map(|case| COLUMNS.map(|(_, cell)| cell(case))));
+    let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| {
+        lines.iter().map(|line| line[column].len()).max().unwrap_or_default()
+    });
+    for line in lines {
+        for (index, (cell, width)) in line.iter().zip(widths).enumerate() {
+            out +=
+                &if index == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+        }
+        out.push('\n');
+    }
+    out
+}

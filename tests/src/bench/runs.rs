@@ -1,0 +1,230 @@
+//! Runs on a ledger in a file, synchronous as in production, against a tool that answers at once.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use tokio::task::JoinSet;
+use twice::engine::boundary::Boundaries;
+use twice::engine::observer::Silent;
+use twice::engine::{Engine, Parts, RunEnd, StartRun, StartedRun};
+use twice_core::ids::{Name, RunId, WorkerId};
+use twice_core::time::{Clock, Timestamp};
+use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
+use twice_sandbox::{Sandbox, SandboxConfig};
+use twice_workflow::model::Definition;
+
+use super::instant::InstantTool;
+use super::limit::{self, Limit, Written};
+use super::project::{self, Shape};
+use super::{Amount, cpu, percentile};
+use crate::nodes;
+
+/// What was measured of one shape of run at one concurrency.
+#[derive(Debug, Serialize)]
+pub struct Case {
+    /// What a run does.
+    pub shape: &'static str,
+    /// How many runs were under way at a time.
+    pub concurrent_runs: u32,
+    /// How many runs were completed.
+    pub runs: u32,
+    /// How many effects were confirmed.
+    pub effects: u32,
+    /// Effects confirmed per second.
+    pub effects_per_second: f64,
+    /// Steps completed per second.
+    pub steps_per_second: f64,
+    /// Durable commits per effect, starting and finishing the runs included.
+    pub commits_per_effect: f64,
+    /// Growth of the database file per effect, after its write-ahead log was folded in. Bytes.
+    pub bytes_per_effect: f64,
+    /// Ledger entries per effect, those about the runs included.
+    pub entries_per_effect: f64,
+    /// The middle run from start to end. Milliseconds.
+    pub run_p50_ms: f64,
+    /// What 99 of 100 runs stay below. Milliseconds.
+    pub run_p99_ms: f64,
+    /// Processor time of the whole process per effect; absent where it cannot be told. Microseconds.
+    pub cpu_us_per_effect: Option<f64>,
+    /// What the database can do at most with rows of this size, taken right after.
+    pub limit: Limit,
+    /// Effects per second as a part of that limit.
+    pub ratio_to_limit: f64,
+}
+
+struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// What all cases share.
+struct Bench {
+    sandbox: Arc<Sandbox>,
+    component: Vec<u8>,
+}
+
+/// An executor on a ledger of its own.
+struct Rig {
+    engine: Engine,
+    ledger: Arc<SqlLedger>,
+    definition: Definition,
+    shape: Shape,
+}
+
+pub(super) async fn measure(amount: Amount) -> anyhow::Result<Vec<Case>> {
+    let bench = Bench {
+        sandbox: Arc::new(Sandbox::new(&SandboxConfig::default())?),
+        component: nodes::component("conformance"),
+    };
+    let mut cases = Vec::new();
+    for shape in Shape::ALL {
+        for lanes in amount.lanes {
+            let effects = amount.effects_min.max(amount.effects_per_lane * lanes);
+            let runs = effects.div_ceil(shape.effects()).max(*lanes);
+            let case = bench.case(shape, *lanes, runs, amount.commits).await;
+            cases.push(case.with_context(|| format!("{} at {lanes}", shape.as_str()))?);
+        }
+    }
+    Ok(cases)
+}
+
+impl Bench {
+    async fn case(
+        &self,
+        shape: Shape,
+        lanes: u32,
+        runs: u32,
+        commits: u32,
+    ) -> anyhow::Result<Case> {
+        let dir = tempfile::tempdir().context("a temporary folder")?;
+        let path = dir.path().join("twice.db");
+        let rig = Arc::new(self.rig(shape, &path).await?);
+        // Compiles, caches, and fills the file with its first pages.
+        let warm = 2 * lanes;
+        drop(Arc::clone(&rig).run_all(lanes, 0, warm).await?);
+
+        let commits_before = rig.ledger.commits();
+        let cpu_before = cpu::used_us();
+        let begun = Instant::now();
+        let mut took = Arc::clone(&rig).run_all(lanes, warm, warm + runs).await?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let cpu = cpu::used_us().zip(cpu_before).map(|(after, before)| after - before);
+        let made = rig.ledger.commits() - commits_before;
+
+        let effects = runs * shape.effects();
+        let per_effect = |count: f64| count / f64::from(effects);
+        let entries = rig.entries(warm).await?;
+        rig.ledger.close().await;
+        let bytes =
+            std::fs::metadata(&path)?.len() as f64 / f64::from((warm + runs) * shape.effects());
+        let written = Written {
+            entries_per_effect: entries.0 / f64::from(shape.effects()),
+            body_bytes_per_effect: entries.1 / f64::from(shape.effects()),
+        };
+        let limit = limit::batched(&written, commits).await.context("the raw limit")?;
+        took.sort_by(f64::total_cmp);
+        let rate = f64::from(effects) / seconds;
+        Ok(Case {
+            shape: shape.as_str(),
+            concurrent_runs: lanes,
+            runs,
+            effects,
+            effects_per_second: rate,
+            steps_per_second: f64::from(runs * shape.steps()) / seconds,
+            commits_per_effect: per_effect(made as f64),
+            bytes_per_effect: bytes,
+            entries_per_effect: written.entries_per_effect,
+            run_p50_ms: percentile(&took, 50),
+            run_p99_ms: percentile(&took, 99),
+            cpu_us_per_effect: cpu.map(per_effect),
+            ratio_to_limit: rate / limit.effects_per_second,
+            limit,
+        })
+    }
+
+    async fn rig(&self, shape: Shape, path: &Path) -> anyhow::Result<Rig> {
+        let path = path.to_str().context("the temporary folder's name is no text")?;
+        let ledger = Arc::new(SqlLedger::open(path, LedgerOptions::default()).await?);
+        let digest = self.sandbox.load(&self.component)?.digest().to_owned();
+        let name = Name::parse("conformance")?;
+        ledger.put_module(&name, &digest, &self.component, WallClock.now()).await?;
+        let engine = Engine::new(Parts {
+            ledger: Arc::clone(&ledger) as Arc<dyn Ledger>,
+            sandbox: Arc::clone(&self.sandbox),
+            drivers: Arc::new(InstantTool),
+            clock: Arc::new(WallClock),
+            observer: Arc::new(Silent),
+            boundaries: Boundaries::none(),
+            worker: WorkerId::parse("w-bench")?,
+            lease_ms: 30_000,
+        });
+        let definition = project::definition(shape, &digest)?;
+        Ok(Rig { engine, ledger, definition, shape })
+    }
+}
+
+impl Rig {
+    /// Runs number `from` to `to`, so many at a time; returns what each took, in milliseconds.
+    async fn run_all(self: Arc<Self>, lanes: u32, from: u32, to: u32) -> anyhow::Result<Vec<f64>> {
+        let next = Arc::new(AtomicU32::new(from));
+        let mut tasks = JoinSet::new();
+        for _ in 0..lanes {
+            let (rig, next) = (Arc::clone(&self), Arc::clone(&next));
+            tasks.spawn(async move {
+                let mut took = Vec::new();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= to {
+                        return anyhow::Ok(took);
+                    }
+                    let begun = Instant::now();
+                    rig.run(number).await?;
+                    took.push(begun.elapsed().as_secs_f64() * 1e3);
+                }
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(took) = tasks.join_next().await {
+            all.extend(took??);
+        }
+        Ok(all)
+    }
+
+    fn id(number: u32) -> anyhow::Result<RunId> {
+        Ok(RunId::parse(format!("run-{number:06}"))?)
+    }
+
+    async fn run(&self, number: u32) -> anyhow::Result<()> {
+        let input = self.shape.input();
+        let start = StartRun { id: Self::id(number)?, caller_key: None, input, claim: true };
+        let StartedRun::Created(Some(held)) = self.engine.start(&self.definition, start).await?
+        else {
+            bail!("run {number} was not new");
+        };
+        match self.engine.run_held(held).await? {
+            RunEnd::Completed(output) if !output.to_string().contains("\"denied\"") => Ok(()),
+            end => bail!("run {number} ended as {end:?}"),
+        }
+    }
+
+    /// How many entries a run has, and how many bytes their bodies.
+    async fn entries(&self, number: u32) -> anyhow::Result<(f64, f64)> {
+        let (mut count, mut bytes, mut after) = (0, 0, 0);
+        loop {
+            let page = self.ledger.history(&Self::id(number)?, after, 0).await?;
+            let Some(last) = page.last() else { break };
+            after = last.seq;
+            count += page.len();
+            bytes += page.iter().map(|entry| entry.body.len()).sum::<usize>();
+        }
+        Ok((count as f64, bytes as f64))
+    }
+}
