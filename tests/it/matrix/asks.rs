@@ -8,41 +8,15 @@ use twice::engine::boundary::Boundary;
 use twice_core::effect::State;
 use twice_core::event::RunEvent;
 use twice_provider_sim::{Fault, Switch};
-use twice_tests::host::{Host, Pace, Setup, steps};
+use twice_tests::host::{Host, Pace, Setup, Store, steps};
 
 use super::run;
 use super::tools::{
-    Class, WINDOWS, ask, later, one_refund_in, order, payments, refund_slot, until_attempt,
-    workflow,
+    Class, WINDOWS, ask, for_each, later, many_orders, one_refund_in, order, payments, refund_slot,
+    until_attempt, workflow,
 };
 
 const ORDERS: usize = 40;
-
-fn for_each(class: Class) -> Setup {
-    let slot = r#"
-[[node.effect]]
-slot = "refund"
-tool = "payments.refund"
-for_each = "/input/orders"
-object = "/order_id"
-intent = "full"
-"#;
-    Setup::new(&[&workflow("refunds", "", &[slot])]).tool(payments(class, WINDOWS))
-}
-
-/// All refunds of an input with so many orders, asked for at once.
-fn many_orders() -> Value {
-    let names: Vec<String> = (0..ORDERS).map(|n| format!("order-{n}")).collect();
-    let orders: Vec<Value> = names.iter().map(|name| json!({ "order_id": name })).collect();
-    let requests: Vec<Value> = names
-        .iter()
-        .enumerate()
-        .map(|(item, name)| {
-            json!({ "slot": "refund", "item": item, "args": { "order_id": name, "amount_cents": 100 } })
-        })
-        .collect();
-    steps(json!({ "orders": orders }), vec![json!({ "do": "request_all", "requests": requests })])
-}
 
 #[test]
 fn forty_orders_are_forty_effects_however_the_worker_vanishes() {
@@ -53,8 +27,8 @@ fn forty_orders_are_forty_effects_however_the_worker_vanishes() {
             (Boundary::BeforeCheckpoint, 1),
         ] {
             let context = format!("{} {nth}", boundary.as_str());
-            let host = Arc::new(Host::start(for_each(Class::KeyLookup)).await);
-            assert!(host.crash_run("run-1", many_orders(), boundary, nth).await, "{context}");
+            let host = Arc::new(Host::start(for_each(Class::KeyLookup, "")).await);
+            assert!(host.crash_run("run-1", many_orders(ORDERS), boundary, nth).await, "{context}");
             host.outlive_lease().await;
             let end = host.finish("run-1", Pace::Jump).await;
             let RunEnd::Completed(output) = end else { panic!("{context}: {end:?}") };
@@ -75,8 +49,8 @@ fn forty_orders_are_forty_effects_however_the_worker_vanishes() {
 fn one_of_many_that_is_in_doubt_holds_its_step_and_is_not_sent_again() {
     run(async {
         let lost = Switch::new(Fault::CommitThenDrop).path("/v1/orders/order-7/refunds");
-        let host = Host::start(for_each(Class::Neither).switches([lost])).await;
-        let end = host.run_and_finish("run-1", many_orders(), Pace::Jump).await;
+        let host = Host::start(for_each(Class::Neither, "").switches([lost])).await;
+        let end = host.run_and_finish("run-1", many_orders(ORDERS), Pace::Jump).await;
         assert!(matches!(end, RunEnd::Halted { .. }), "{end:?}");
         let unknown: Vec<String> = host
             .listed("run-1")
@@ -129,7 +103,7 @@ fn check_refused(name: &'static str, setup: Setup, request: Value, policy: &'sta
 #[test]
 fn a_request_that_breaks_the_rules_of_its_slot_is_refused_and_recorded() {
     let plain = || one_refund_in(Class::Key, WINDOWS, "", "");
-    let each = || for_each(Class::Key);
+    let each = || for_each(Class::Key, "");
     let args = json!({ "order_id": "order-1", "amount_cents": 100 });
     let of = |slot: &str, item: Value, args: &Value| json!({ "do": "request", "slot": slot, "item": item, "args": args });
     check_refused("a slot not granted", plain(), of("payout", Value::Null, &args), "grant");
@@ -160,5 +134,17 @@ fn a_request_that_the_policy_denies_is_a_failed_effect() {
             assert_eq!((failure.code.as_str(), failure.denied), ("denied", true), "{allow}");
             assert!(host.sim.requests(0).await.unwrap().is_empty(), "{allow}");
         }
+    });
+}
+
+#[test]
+fn more_requests_than_are_under_way_at_a_time_are_all_made() {
+    run(async {
+        let setup = for_each(Class::Neither, "").store(Store::Memory);
+        let host = Host::start(setup).await;
+        let end = host.run_and_finish("run-1", many_orders(90), Pace::Jump).await;
+        assert!(matches!(end, RunEnd::Completed(_)), "{end:?}");
+        let counted = host.counted("refund").await;
+        assert_eq!((counted.requests, counted.effects, counted.duplicates), (90, 90, 0));
     });
 }

@@ -169,3 +169,41 @@ fn a_result_that_is_not_what_was_asked_for_is_decided_by_a_person() {
     check_discrepancy(ConflictRule::Keep, ("/body/amount_cents", json!(1_500)));
     check_discrepancy(ConflictRule::Fail, ("/failed", json!("conflict")));
 }
+
+/// The first request is still in doubt when its node asks for something else.
+#[track_caller]
+fn check_conflict_in_doubt(rule: ConflictRule, effects: u64, note: (&'static str, Value)) {
+    run(async move {
+        let slow = Switch::new(Fault::DelayAfterCommitMs).value(30_000).times(1);
+        let node = "limits = { time = \"1s\" }";
+        let setup = one_refund_in(Class::KeyLookup, WINDOWS, node, "").switches([slow]);
+        let host = Host::start(setup).await;
+        let todo = vec![
+            until_attempt(2, ask("refund", "order-1", 1_000)),
+            ask("refund", "order-1", 2_000),
+        ];
+        let end = host.run_and_finish("run-1", order("order-1", todo), Pace::Jump).await;
+        assert!(matches!(end, RunEnd::Halted { .. }), "{end:?}");
+        let effect = host.effect("run-1").await;
+        assert_eq!(effect.state, State::Unknown);
+        assert_eq!(host.counted("refund").await.requests, 1);
+
+        host.engine.decide_conflict(&effect.id, rule, &decision()).await.unwrap();
+        let end = host.finish("run-1", Pace::Jump).await;
+        let RunEnd::Completed(output) = end else { panic!("{end:?}") };
+        assert_eq!(output["notes"][0].pointer(note.0), Some(&note.1), "{output}");
+        let all = host.effects("run-1").await;
+        assert!(all.iter().all(|effect| effect.state == State::Confirmed), "{all:?}");
+        assert_eq!(all[0].receipt.as_ref().unwrap().source, Source::Lookup);
+        let counted = host.counted("refund").await;
+        assert_eq!((counted.requests, counted.effects), (effects, effects));
+        host.history("run-1").await;
+    });
+}
+
+#[test]
+fn whatever_is_decided_about_a_conflict_the_first_request_is_reconciled() {
+    check_conflict_in_doubt(ConflictRule::Keep, 1, ("/body/amount_cents", json!(1_000)));
+    check_conflict_in_doubt(ConflictRule::Fail, 1, ("/failed", json!("conflict")));
+    check_conflict_in_doubt(ConflictRule::Renew, 2, ("/body/amount_cents", json!(2_000)));
+}

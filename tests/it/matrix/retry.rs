@@ -10,7 +10,9 @@ use twice_provider_sim::{Fault, Outcome, Switch, WaitFor};
 use twice_tests::host::{Host, Pace};
 
 use super::run;
-use super::tools::{Class, WINDOWS, ask, one_refund, one_refund_in, order};
+use super::tools::{
+    Class, WINDOWS, ask, for_each, many_orders, one_refund, one_refund_in, order, until_attempt,
+};
 
 #[test]
 fn a_node_that_asks_again_in_the_same_step_gets_the_same_answer() {
@@ -96,5 +98,52 @@ fn a_step_that_gives_up_settles_its_unknown_effects_first() {
         let events = host.effect_events("run-1").await;
         let sends = events.iter().filter(|(_, e)| matches!(e, EffectEvent::Requested(_))).count();
         assert_eq!(sends, 1);
+    });
+}
+
+/// A node's time is up amid its request, and after the restart it does not ask again.
+#[track_caller]
+fn check_forgetful(class: Class, state: State) {
+    run(async move {
+        let slow = Switch::new(Fault::DelayAfterCommitMs).value(30_000).times(1);
+        let node = "limits = { time = \"1s\" }";
+        let host = Host::start(one_refund_in(class, WINDOWS, node, "").switches([slow])).await;
+        let input = order("order-1", vec![until_attempt(2, ask("refund", "order-1", 1_000))]);
+        let end = host.run_and_finish("run-1", input, Pace::Jump).await;
+        let effect = host.effect("run-1").await;
+        assert_eq!(effect.state, state, "{class:?}: {end:?}");
+        match state {
+            State::Unknown => assert!(matches!(end, RunEnd::Halted { .. }), "{class:?}: {end:?}"),
+            _ => assert!(matches!(end, RunEnd::Completed(_)), "{class:?}: {end:?}"),
+        }
+        assert_eq!(host.counted("refund").await.effects, 1, "{class:?}");
+    });
+}
+
+#[test]
+fn a_step_does_not_end_while_an_effect_is_in_doubt_that_it_no_longer_asks_for() {
+    check_forgetful(Class::Lookup, State::Confirmed);
+    check_forgetful(Class::Key, State::Confirmed);
+    check_forgetful(Class::Neither, State::Unknown);
+}
+
+#[test]
+fn a_step_that_gives_up_calls_off_what_was_never_processed() {
+    run(async {
+        let busy = Switch::new(Fault::Storm429).path("/v1/orders/order-0/refunds");
+        let slow = Switch::new(Fault::DelayAfterCommitMs).value(30_000).times(1);
+        let slow = slow.path("/v1/orders/order-1/refunds");
+        let node = "limits = { time = \"1s\" }\nretry = { attempts = 1 }";
+        let host = Host::start(for_each(Class::Lookup, node).switches([busy, slow])).await;
+        let end = host.run_and_finish("run-1", many_orders(2), Pace::Jump).await;
+        assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
+        let effects = host.effects("run-1").await;
+        let told: Vec<_> = effects
+            .iter()
+            .map(|effect| (effect.state, effect.failure.as_ref().map(|f| f.code.as_str())))
+            .collect();
+        assert_eq!(told, [(State::Failed, Some("cancelled")), (State::Confirmed, None)]);
+        let counted = host.counted("refund").await;
+        assert_eq!((counted.requests, counted.effects), (2, 1));
     });
 }

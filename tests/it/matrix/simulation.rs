@@ -15,9 +15,9 @@ use twice_provider_sim::{Fault, OperationCounters, Switch};
 use twice_tests::host::{Host, Pace, Setup, Store, run_id, steps};
 
 use super::run;
-use super::tools::{Class, WINDOWS, Windows, later, payments, until_attempt, workflow};
+use super::tools::{Class, WINDOWS, Windows, for_each_within, later, until_attempt};
 
-const FIXED: u64 = 15;
+const FIXED: u64 = 20;
 const RUNS: u64 = 4;
 /// Fewer than put a run into quarantine.
 const CRASHES_MAX: u32 = 4;
@@ -128,20 +128,9 @@ fn input(dice: &mut Dice, class: Class, run: u64) -> Value {
 }
 
 fn setup(dice: &mut Dice, class: Class) -> Setup {
-    let slot = r#"
-[[node.effect]]
-slot = "refund"
-tool = "payments.refund"
-for_each = "/input/orders"
-object = "/order_id"
-intent = "full"
-"#;
     let windows = Windows { horizon: "4h", ..WINDOWS };
     let store = if dice.one_in(4) { Store::Memory } else { Store::Sqlite };
-    Setup::new(&[&workflow("refunds", "", &[slot])])
-        .tool(payments(class, windows))
-        .store(store)
-        .switches(switches(dice, class))
+    for_each_within(class, windows, "").store(store).switches(switches(dice, class))
 }
 
 /// Whether a worker may vanish with this run once more.

@@ -246,3 +246,35 @@ pub(super) fn until_attempt(attempt: u32, mut step: Value) -> Value {
 pub(super) fn later() -> Value {
     json!({ "do": "retryable", "message": "not yet" })
 }
+
+/// A host whose only workflow has one slot, `refund`, for each of the run's orders.
+pub(super) fn for_each(class: Class, node: &str) -> Setup {
+    for_each_within(class, WINDOWS, node)
+}
+
+/// As [`for_each`], within other windows.
+pub(super) fn for_each_within(class: Class, windows: Windows, node: &str) -> Setup {
+    let slot = r#"
+[[node.effect]]
+slot = "refund"
+tool = "payments.refund"
+for_each = "/input/orders"
+object = "/order_id"
+intent = "full"
+"#;
+    Setup::new(&[&workflow("refunds", node, &[slot])]).tool(payments(class, windows))
+}
+
+/// All refunds of an input with so many orders, asked for at once.
+pub(super) fn many_orders(count: usize) -> Value {
+    let names: Vec<String> = (0..count).map(|n| format!("order-{n}")).collect();
+    let orders: Vec<Value> = names.iter().map(|name| json!({ "order_id": name })).collect();
+    let requests: Vec<Value> = names
+        .iter()
+        .enumerate()
+        .map(|(item, name)| {
+            json!({ "slot": "refund", "item": item, "args": { "order_id": name, "amount_cents": 100 } })
+        })
+        .collect();
+    steps(json!({ "orders": orders }), vec![json!({ "do": "request_all", "requests": requests })])
+}
