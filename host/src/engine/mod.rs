@@ -2,6 +2,7 @@
 //! no rules itself.
 
 pub mod boundary;
+mod circuit;
 pub mod compiled;
 mod drive;
 mod durable;
@@ -33,6 +34,7 @@ pub use drive::Stop;
 pub use error::EngineError;
 
 use self::boundary::{Boundaries, Boundary};
+use self::circuit::Circuits;
 use self::compiled::{Compiled, CompiledNode, CompiledSlot};
 use self::lease::{Heartbeat, LeaseClock};
 use self::observer::{Observer, Progress};
@@ -68,6 +70,7 @@ pub struct Engine {
     parts: Parts,
     compiled: Mutex<HashMap<String, Arc<Compiled>>>,
     components: Mutex<HashMap<String, Component>>,
+    circuits: Arc<Circuits>,
 }
 
 /// How a run stands when the executor lets go of it.
@@ -130,7 +133,12 @@ impl Engine {
     /// The executor made of `parts`.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { parts, compiled: Mutex::new(HashMap::new()), components: Mutex::new(HashMap::new()) }
+        Self {
+            parts,
+            compiled: Mutex::new(HashMap::new()),
+            components: Mutex::new(HashMap::new()),
+            circuits: Arc::default(),
+        }
     }
 
     /// The ledger it records in.
@@ -321,8 +329,12 @@ impl Engine {
             let Some(node) = next_node(&session, &compiled) else {
                 return complete(session, &compiled).await;
             };
-            let context =
-                StepContext::new(Arc::clone(&compiled), node, Arc::clone(&self.parts.drivers));
+            let context = StepContext::new(
+                Arc::clone(&compiled),
+                node,
+                Arc::clone(&self.parts.drivers),
+                Arc::clone(&self.circuits),
+            );
             let end;
             (session, end) = step::run(session, context, &self.parts.sandbox, fresh).await?;
             fresh = true;
