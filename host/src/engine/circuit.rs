@@ -6,19 +6,19 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use twice_core::effect::State;
 use twice_core::ids::EffectId;
 use twice_core::limits::PAGE_MAX;
+use twice_core::time::Timestamp;
 use twice_ledger::{EffectFilter, Ledger};
 
 use super::drive::Stop;
 use super::error::EngineError;
 use super::session::Session;
 
-/// How long the ledger's answer is believed.
-const MEMORY: Duration = Duration::from_secs(1);
+/// How long the ledger's answer is believed. Milliseconds.
+const MEMORY_MS: u64 = 1_000;
 /// How long a run waits before it asks again. Milliseconds.
 const POLL_MS: u64 = 2_000;
 
@@ -27,7 +27,7 @@ const POLL_MS: u64 = 2_000;
 pub(super) struct Circuits(Mutex<HashMap<String, Seen>>);
 
 struct Seen {
-    at: Instant,
+    at: Timestamp,
     breach: Option<EffectId>,
 }
 
@@ -41,12 +41,12 @@ impl Circuits {
         session: &Session,
         operation: &str,
     ) -> Result<Option<Stop>, EngineError> {
-        let known = self.known(operation);
+        let known = self.known(operation, session.now());
         let breach = match known {
             Some(breach) => breach,
             None => {
                 let breach = breach_of(session.ledger(), operation).await?;
-                let seen = Seen { at: Instant::now(), breach: breach.clone() };
+                let seen = Seen { at: session.now(), breach: breach.clone() };
                 self.lock().insert(operation.to_owned(), seen);
                 breach
             }
@@ -59,9 +59,9 @@ impl Circuits {
         }))
     }
 
-    fn known(&self, operation: &str) -> Option<Option<EffectId>> {
+    fn known(&self, operation: &str, now: Timestamp) -> Option<Option<EffectId>> {
         let seen = self.lock();
-        let seen = seen.get(operation).filter(|seen| seen.at.elapsed() < MEMORY)?;
+        let seen = seen.get(operation).filter(|seen| now.ms_since(seen.at) < MEMORY_MS)?;
         Some(seen.breach.clone())
     }
 
