@@ -68,7 +68,12 @@ pub struct Engine {
     parts: Parts,
     compiled: Mutex<HashMap<String, Arc<Compiled>>>,
     components: Mutex<HashMap<String, Component>>,
+    /// Definitions that the ledger is known to have, with their digests; the newest last.
+    pinned: Mutex<Vec<Arc<(Definition, String)>>>,
 }
+
+/// How many definitions are remembered as stored.
+const PINNED_MAX: usize = 16;
 
 /// How a run stands when the executor lets go of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,7 +135,12 @@ impl Engine {
     /// The executor made of `parts`.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { parts, compiled: Mutex::new(HashMap::new()), components: Mutex::new(HashMap::new()) }
+        Self {
+            parts,
+            compiled: Mutex::new(HashMap::new()),
+            components: Mutex::new(HashMap::new()),
+            pinned: Mutex::new(Vec::new()),
+        }
     }
 
     /// The ledger it records in.
@@ -148,8 +158,7 @@ impl Engine {
         definition: &Definition,
         run: StartRun,
     ) -> Result<StartedRun, EngineError> {
-        let digest = definition.digest();
-        self.parts.ledger.put_definition(&digest, &definition.to_text()).await?;
+        let digest = self.pin(definition).await?;
         let event = RunEvent::Started {
             workflow: definition.workflow.name.clone(),
             version: definition.workflow.version,
@@ -173,6 +182,22 @@ impl Engine {
             }
             Started::Existing(record) => StartedRun::Existing(record),
         })
+    }
+
+    /// Stores a definition unless it is known to be stored; returns its digest. Definitions are never deleted.
+    async fn pin(&self, definition: &Definition) -> Result<String, EngineError> {
+        let known = lock(&self.pinned).iter().find(|known| known.0 == *definition).cloned();
+        if let Some(known) = known {
+            return Ok(known.1.clone());
+        }
+        let digest = definition.digest();
+        self.parts.ledger.put_definition(&digest, &definition.to_text()).await?;
+        let mut pinned = lock(&self.pinned);
+        if pinned.len() == PINNED_MAX {
+            pinned.remove(0);
+        }
+        pinned.push(Arc::new((definition.clone(), digest.clone())));
+        Ok(digest)
     }
 
     /// Takes a run and runs it until it waits or ends. `early` takes a waiting run before it is due.

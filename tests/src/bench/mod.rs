@@ -41,13 +41,8 @@ impl Amount {
         commits: 200,
     };
     /// Enough to see that it runs.
-    pub const QUICK: Self = Self {
-        calls: 50,
-        effects_per_lane: 8,
-        effects_min: 32,
-        lanes: &[1, 4],
-        commits: 5,
-    };
+    pub const QUICK: Self =
+        Self { calls: 50, effects_per_lane: 8, effects_min: 32, lanes: &[1, 4], commits: 5 };
 }
 
 /// Everything that was measured.

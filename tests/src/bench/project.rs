@@ -52,7 +52,8 @@ impl Shape {
             Self::Many => {
                 let orders: Vec<_> =
                     (0..self.effects()).map(|n| json!({ "id": format!("order-{n}") })).collect();
-                let step = json!({ "do": "request_many", "slot": "refund", "count": self.effects() });
+                let step =
+                    json!({ "do": "request_many", "slot": "refund", "count": self.effects() });
                 json!({ "order": "order-1", "orders": orders, "steps": [step] })
             }
             Self::Steps | Self::One => {
@@ -145,8 +146,7 @@ pub(super) fn definition(shape: Shape, component: &str) -> anyhow::Result<Defini
     files.insert(format!("workflows/{}.toml", shape.as_str()), shape.workflow());
     match Project::load(&files) {
         Ok(project) => {
-            let components =
-                BTreeMap::from([(Name::parse("conformance")?, component.to_owned())]);
+            let components = BTreeMap::from([(Name::parse("conformance")?, component.to_owned())]);
             Ok(project.definition(&Name::parse(shape.as_str())?, &components)?)
         }
         Err(problems) => {

@@ -48,7 +48,8 @@ pub fn table(report: &Report) -> String {
     });
     for line in lines {
         for (index, (cell, width)) in line.iter().zip(widths).enumerate() {
-            out += &if index == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+            out +=
+                &if index == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
         }
         out.push('\n');
     }

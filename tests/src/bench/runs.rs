@@ -80,8 +80,13 @@ struct Rig {
 }
 
 pub(super) async fn measure(amount: Amount) -> anyhow::Result<Vec<Case>> {
+    let cache = tempfile::tempdir().context("a temporary folder")?;
+    let config = SandboxConfig {
+        cache_dir: Some(cache.path().join("compiled")),
+        ..SandboxConfig::default()
+    };
     let bench = Bench {
-        sandbox: Arc::new(Sandbox::new(&SandboxConfig::default())?),
+        sandbox: Arc::new(Sandbox::new(&config)?),
         component: nodes::component("conformance"),
     };
     let mut cases = Vec::new();
@@ -123,7 +128,8 @@ impl Bench {
         let per_effect = |count: f64| count / f64::from(effects);
         let entries = rig.entries(warm).await?;
         rig.ledger.close().await;
-        let bytes = std::fs::metadata(&path)?.len() as f64 / f64::from((warm + runs) * shape.effects());
+        let bytes =
+            std::fs::metadata(&path)?.len() as f64 / f64::from((warm + runs) * shape.effects());
         let written = Written {
             entries_per_effect: entries.0 / f64::from(shape.effects()),
             body_bytes_per_effect: entries.1 / f64::from(shape.effects()),
