@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it did not expect has failed")]
 
+mod bench;
 mod fault;
 mod tidy;
