@@ -4,4 +4,6 @@
 
 mod bench;
 mod fault;
+mod matrix;
+mod process;
 mod tidy;

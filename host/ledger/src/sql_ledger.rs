@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,9 +19,9 @@ use crate::value::{Row, Value};
 use crate::work::{Reply, Start, Work};
 use crate::writer::{Command, Message, QUEUE_MAX, Writer};
 use crate::{
-    Append, BEGIN_TRIES, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger,
-    LedgerError, LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started,
-    migrate, rules, sql,
+    Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
+    LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started, migrate,
+    rules, sql,
 };
 
 /// The ledger in a database. One of them per process and database: it has the only writer.
@@ -32,6 +33,11 @@ pub struct SqlLedger {
     cleaner: Cleaner,
     clock: Option<Clock>,
 }
+
+/// How often opening is tried while another process holds the file.
+const OPEN_TRIES: u32 = 20;
+/// The pause after the first try; it grows by itself with each.
+const OPEN_PAUSE: Duration = Duration::from_millis(25);
 
 impl SqlLedger {
     /// Opens the ledger at a path or URL (`twice.db`, `sqlite:twice.db`); the file is made when it is missing, and
@@ -47,7 +53,10 @@ impl SqlLedger {
             tried += 1;
             match dialect.connect().await {
                 Ok(connection) => break connection,
-                Err(error) if tried < BEGIN_TRIES && dialect.is_busy(&error) => {}
+                // A process that opens or closes the file holds locks for which SQLite's own busy timeout does not wait.
+                Err(error) if tried < OPEN_TRIES && dialect.is_busy(&error) => {
+                    tokio::time::sleep(OPEN_PAUSE * tried).await;
+                }
                 Err(error) => {
                     let problem = format!(
                         "{error}; check that its folder exists and that the file may be written and is a ledger"

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use twice_core::effect::{Effect, State};
 use twice_core::event::ConflictRule;
 use twice_core::ids::{EffectId, RunId};
 use twice_core::limits::{PAGE_MAX, PAYLOAD_BYTES_MAX};
-use twice_ledger::{EffectFilter, Ledger, LedgerError};
+use twice_ledger::{EffectFilter, Ledger};
 
 use super::exit::Exit;
 use super::open::Place;
@@ -17,7 +17,7 @@ use super::progress::Watch;
 use super::run;
 use super::term::Column;
 use crate::engine::operator::{Decision, Finding};
-use crate::view::{EffectDetail, EffectView};
+use crate::view::{EffectDetail, EffectView, EntryView};
 
 /// List, show and settle effects.
 #[derive(Debug, Subcommand)]
@@ -206,7 +206,8 @@ impl Show {
         let ledger = place.ledger(&Arc::default()).await?;
         let effect = find(ledger.as_ref(), &self.effect).await?;
         let run = ledger.run(&effect.run).await?;
-        let detail = EffectDetail::of(&effect, run.is_some_and(|run| run.lease_live));
+        let history = history(ledger.as_ref(), &effect).await?;
+        let detail = EffectDetail::of(&effect, run.is_some_and(|run| run.lease_live), history);
         if self.json {
             out.json(&detail);
         } else {
@@ -239,6 +240,8 @@ fn print_effect(out: &Out, effect: &EffectDetail) {
     ];
     lines.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     lines.extend(effect.attempt_log.iter().map(|attempt| ("attempt", attempt.to_string())));
+    let requested = effect.history.iter().filter(|entry| entry.kind == "requested");
+    lines.extend(requested.map(|entry| ("request", entry.body["data"]["request"].to_string())));
     lines.extend(effect.lookups.iter().map(|lookup| ("lookup", lookup.to_string())));
     lines.extend(effect.decisions.iter().map(|decision| ("decision", decision.to_string())));
     out.fields(&lines);
@@ -327,11 +330,26 @@ fn decision(by: &Option<String>, why: &str, option: &str) -> anyhow::Result<Deci
     Ok(Decision { who, why: why.to_owned() })
 }
 
+/// The entries about an effect, in their order.
+async fn history(ledger: &dyn Ledger, effect: &Effect) -> anyhow::Result<Vec<EntryView>> {
+    let mut found = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = ledger.history(&effect.run, after, PAGE_MAX).await?;
+        let about = page.iter().filter(|entry| entry.effect.as_ref() == Some(&effect.id));
+        found.extend(about.map(EntryView::of));
+        match page.last() {
+            Some(last) if page.len() == PAGE_MAX as usize => after = last.seq,
+            Some(_) | None => return Ok(found),
+        }
+    }
+}
+
 /// The effect of that id, or the only one whose id begins so.
 async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
     if let Ok(id) = EffectId::parse(given.to_owned()) {
         let found = ledger.effect(&id).await?;
-        return Ok(found.ok_or(LedgerError::Absent { what: "effect", id: id.to_string() })?);
+        return found.ok_or_else(|| absent(given));
     }
     if !given.starts_with("eff_") || given.len() < 8 {
         bail!(
@@ -352,9 +370,13 @@ async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
     match found.as_slice() {
         [row] => {
             let effect = ledger.effect(&row.id).await?;
-            Ok(effect.ok_or(LedgerError::Absent { what: "effect", id: row.id.to_string() })?)
+            effect.ok_or_else(|| absent(given))
         }
-        [] => Err(LedgerError::Absent { what: "effect", id: given.to_owned() }.into()),
+        [] => Err(absent(given)),
         many => bail!("{} effects begin with `{given}`\nfix: give more of the id", many.len()),
     }
+}
+
+fn absent(given: &str) -> anyhow::Error {
+    anyhow!("there is no effect `{given}` in this ledger\nfix: `twice effects list` shows them")
 }

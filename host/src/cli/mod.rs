@@ -18,11 +18,12 @@ pub mod term;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 
 use self::exit::Exit;
-use self::out::Out;
+use self::out::{CleanLog, Out, Secrets};
 use crate::engine::boundary::Boundaries;
 
 /// Runs workflow nodes that nobody has to trust. A node computes, and asks: every effect on the outside world is given
@@ -82,8 +83,9 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn main_with(boundaries: Boundaries) -> ExitCode {
     let cli = Cli::parse();
-    let out = Out::detect();
-    init_logs();
+    let secrets = Secrets::default();
+    let out = Out::detect(Arc::clone(&secrets));
+    init_logs(Arc::clone(&secrets));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -91,7 +93,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
             return Exit::Error.into();
         }
     };
-    let place = open::Place { project: cli.project, database: cli.database, boundaries };
+    let place = open::Place { project: cli.project, database: cli.database, boundaries, secrets };
     let done = runtime.block_on(async {
         match cli.command {
             Command::Init(command) => command.run(&out),
@@ -115,8 +117,11 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
     }
 }
 
-fn init_logs() {
+fn init_logs(secrets: Secrets) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TWICE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || CleanLog(Arc::clone(&secrets)))
+        .init();
 }

@@ -185,7 +185,7 @@ impl Add {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let name = Name::parse(self.name.clone())?;
         let bytes = std::fs::read(&self.file)
-            .with_context(|| format!("cannot read {}", self.file.display()))?;
+            .with_context(|| format!("cannot read {}\nfix: give a built .wasm file; `twice node build DIR` builds a node and registers it", self.file.display()))?;
         register(out, place, &name, bytes).await?;
         Ok(Exit::Done)
     }

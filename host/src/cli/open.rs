@@ -15,7 +15,7 @@ use twice_workflow::Project;
 use twice_workflow::files::DiskFiles;
 use twice_workflow::model::Definition;
 
-use super::out::Out;
+use super::out::{Out, Secrets};
 use crate::engine::boundary::Boundaries;
 use crate::engine::observer::Observer;
 use crate::engine::{Engine, Parts};
@@ -31,6 +31,8 @@ pub(super) struct Place {
     pub(super) database: Option<String>,
     /// Where crashes are injected into the executor.
     pub(super) boundaries: Boundaries,
+    /// What is known to be secret; grows as tools are met.
+    pub(super) secrets: Secrets,
 }
 
 /// The machine's clock.
@@ -109,7 +111,7 @@ impl Place {
     /// # Errors
     /// When any of its parts cannot be opened.
     pub(super) async fn engine(&self, observer: Arc<dyn Observer>) -> anyhow::Result<Engine> {
-        let redactor = Arc::new(RwLock::new(Redactor::default()));
+        let redactor = Arc::clone(&self.secrets);
         let ledger = self.ledger(&redactor).await?;
         let sandbox = self.sandbox()?;
         let http = HttpDriver::new(HttpConfig {

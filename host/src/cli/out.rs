@@ -3,71 +3,101 @@
 
 use std::error::Error;
 use std::io::{self, Write as _};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::Serialize;
+use twice_core::redact::Redactor;
 
 use super::term::{Column, Progress, Term, print_json, visible};
 
+/// What is known to be secret in this process. Everything said goes through it (I10).
+pub(super) type Secrets = Arc<RwLock<Redactor>>;
+
 /// Both streams, and what they can take.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Out {
     stdout: Term,
     stderr: Term,
+    secrets: Secrets,
 }
 
 impl Out {
     /// The streams of this process.
-    pub(super) fn detect() -> Self {
-        Self { stdout: Term::stdout(), stderr: Term::stderr() }
+    pub(super) fn detect(secrets: Secrets) -> Self {
+        Self { stdout: Term::stdout(), stderr: Term::stderr(), secrets }
+    }
+
+    fn print(&self, text: &str) {
+        // A reader that is gone has had what it wanted.
+        let _ = io::stdout().lock().write_all(self.clean(text).as_bytes());
+    }
+
+    fn clean(&self, text: &str) -> String {
+        self.secrets.read().unwrap_or_else(PoisonError::into_inner).text(text)
     }
 
     /// A line of the result (or several, as the text has).
     pub(super) fn line(&self, text: &str) {
         let lines: Vec<String> = text.lines().map(visible).collect();
-        print(&format!("{}\n", lines.join("\n")));
+        self.print(&format!("{}\n", lines.join("\n")));
     }
 
     /// A line with a status word in it.
     pub(super) fn status_line(&self, before: &str, word: &str, after: &str) {
-        print(&format!("{}{}{}\n", visible(before), self.stdout.status(word), visible(after)));
+        self.print(&format!("{}{}{}\n", visible(before), self.stdout.status(word), visible(after)));
     }
 
     /// The heading of a part of the result.
     pub(super) fn title(&self, text: &str) {
-        print(&format!("\n{}\n", self.stdout.heading(text)));
+        self.print(&format!("\n{}\n", self.stdout.heading(text)));
     }
 
     /// Names and values, a line each.
     pub(super) fn fields(&self, fields: &[(&str, String)]) {
-        print(&self.stdout.fields(fields));
+        self.print(&self.stdout.fields(fields));
     }
 
     /// A table.
     pub(super) fn table(&self, columns: &[Column], rows: &[Vec<String>]) {
-        print(&self.stdout.table(columns, rows));
+        self.print(&self.stdout.table(columns, rows));
     }
 
     /// One JSON document, which is then the whole result.
     pub(super) fn json(&self, document: &impl Serialize) {
+        let mut value =
+            serde_json::to_value(document).expect("what is shown is plain data with text keys");
+        let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
         // A reader that is gone has had what it wanted.
-        let _ = print_json(document);
+        let _ = if secrets.finds_in(&value) {
+            secrets.value(&mut value);
+            print_json(&value)
+        } else {
+            // As it is, so that its members keep their order.
+            print_json(document)
+        };
     }
 
     /// Something that the user should know and that stops nothing.
     pub(super) fn warn(&self, text: &str) {
         let lines: Vec<String> = text.lines().map(visible).collect();
-        let _ = writeln!(io::stderr().lock(), "{}", lines.join("\n"));
+        let _ = writeln!(io::stderr().lock(), "{}", self.clean(&lines.join("\n")));
     }
 
     /// Why the command could not do it. A text may carry its remedy after a line break and `fix: `.
     pub(super) fn error(&self, error: &anyhow::Error) {
-        let text = error.to_string();
+        let text = self.clean(&error.to_string());
         let (what, fix) = match text.rsplit_once("\nfix: ") {
             Some((what, fix)) => (what.to_owned(), Some(fix)),
             None => (text.clone(), None),
         };
-        let said = Said { what, cause: error.source() };
+        let said = Said { what, cause: self.cause(error.source()) };
         self.stderr.print_error(&said, fix);
+    }
+
+    fn cause(&self, source: Option<&(dyn Error + 'static)>) -> Option<Box<Said>> {
+        let source = source?;
+        let what = self.clean(&source.to_string());
+        Some(Box::new(Said { what, cause: self.cause(source.source()) }))
     }
 
     /// A reporter for work that takes a while.
@@ -76,26 +106,37 @@ impl Out {
     }
 }
 
-fn print(text: &str) {
-    // A reader that is gone has had what it wanted.
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+/// Standard error for log lines, kept clean of secrets like everything else.
+pub(super) struct CleanLog(pub(super) Secrets);
+
+impl io::Write for CleanLog {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let secrets = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let text = secrets.text(&String::from_utf8_lossy(line));
+        io::stderr().lock().write_all(text.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().lock().flush()
+    }
 }
 
-/// An error whose remedy was taken out of its text.
+/// An error as it is said: without secrets, and without its remedy, which has a line of its own.
 #[derive(Debug)]
-struct Said<'a> {
+struct Said {
     what: String,
-    cause: Option<&'a (dyn Error + 'static)>,
+    cause: Option<Box<Said>>,
 }
 
-impl std::fmt::Display for Said<'_> {
+impl std::fmt::Display for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.what)
     }
 }
 
-impl Error for Said<'_> {
+impl Error for Said {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause
+        Some(self.cause.as_deref()?)
     }
 }

@@ -15,7 +15,7 @@ impl Watch {
     /// A watch that prints to `term`.
     #[must_use]
     pub(super) fn new(out: &Out, quiet: bool) -> Self {
-        Self { out: *out, quiet }
+        Self { out: out.clone(), quiet }
     }
 }
 

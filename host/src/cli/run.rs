@@ -52,6 +52,8 @@ impl Run {
         let input = read_input(&self.input)?;
         let engine = place.engine(Arc::new(Watch::new(out, self.json))).await?;
         let definition = open::define(&project, engine.ledger().as_ref(), &self.workflow).await?;
+        // What is said of the input from here on must not repeat a secret.
+        engine.learn_secrets(&definition);
         check_input(&definition, &input)?;
         let id = match &self.run_id {
             Some(id) => RunId::parse(id.clone())?,

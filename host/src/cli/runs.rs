@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use twice_core::chain::Verifier;
 use twice_core::ids::{Name, RunId};
 use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
-use twice_ledger::{Ledger, LedgerError, RunFilter, RunRecord};
+use twice_ledger::{Ledger, RunFilter, RunRecord};
 
 use super::exit::Exit;
 use super::open::Place;
@@ -228,7 +228,7 @@ impl Resume {
 impl Release {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
-        let id = RunId::parse(self.run.clone())?;
+        let id = find(engine.ledger().as_ref(), &self.run).await?.id;
         let who = self.by.clone().unwrap_or_else(|| "unknown".to_owned());
         engine.release(&id, &Decision { who, why: self.reason.clone() }).await?;
         out.line(&format!("run {id} may go on: `twice runs resume {id}`"));
@@ -240,5 +240,7 @@ impl Release {
 async fn find(ledger: &dyn Ledger, id: &str) -> anyhow::Result<RunRecord> {
     let id = RunId::parse(id.to_owned())?;
     let found = ledger.run(&id).await?;
-    Ok(found.ok_or(LedgerError::Absent { what: "run", id: id.to_string() })?)
+    found.ok_or_else(|| {
+        anyhow!("there is no run `{id}` in this ledger\nfix: `twice runs list` shows them")
+    })
 }

@@ -402,7 +402,17 @@ const fn is_invisible(c: char) -> bool {
 
 /// A message of several lines, the later ones indented, each made visible.
 fn indented(message: &str) -> String {
-    message.lines().map(visible).collect::<Vec<_>>().join("\n       ")
+    let mut text = String::new();
+    for (number, line) in message.lines().map(visible).enumerate() {
+        if number > 0 {
+            text.push('\n');
+        }
+        if number > 0 && !line.is_empty() {
+            text.push_str("       ");
+        }
+        text.push_str(&line);
+    }
+    text
 }
 
 /// Writes one JSON document, indented, members in the order of their declaration, ended by a line break.

@@ -51,6 +51,14 @@ pub enum EngineError {
         #[source]
         source: Illegal,
     },
+    /// What was to be recorded holds the value of a secret.
+    #[error(
+        "{what} holds the value of a secret; nothing was recorded\nfix: leave it out; a tool adds its secrets to the requests that need them"
+    )]
+    HoldsSecret {
+        /// What was to be recorded, never the value.
+        what: &'static str,
+    },
     /// The lease was lost while a step ran; whoever has the run now goes on with it.
     #[error("the lease was lost; another worker has the run")]
     LeaseLost,

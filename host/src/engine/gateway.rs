@@ -150,6 +150,17 @@ impl Gateway {
             Ok(proposal) => proposal,
             Err(refusal) => return Ok(Ok(self.refuse(request, refusal))),
         };
+        // I10: a guest that was handed a secret, or guessed one, does not get it into the ledger.
+        if context.drivers().holds_secret(&proposal.args) {
+            let refusal = Refusal {
+                policy: "secret",
+                message: format!(
+                    "the args of `{}` hold the value of a secret; leave it out: the tool adds its secrets itself",
+                    slot.slot.name
+                ),
+            };
+            return Ok(Ok(self.refuse(request, refusal)));
+        }
         loop {
             let id = resolve::effect_id(&proposal);
             let known = self.session.effect(&id).cloned();
@@ -170,7 +181,20 @@ impl Gateway {
                 Some(effect) if resolve::is_renewed(&effect) => {
                     proposal = resolve::next_generation(&proposal, node, slot);
                 }
-                Some(effect) => return Ok(Ok(self.again(&effect, proposal, slot)?)),
+                Some(effect) => {
+                    // I6: asked for twice in this very call with other args, nobody knows which was meant. The first is
+                    // answered before the second is met, as if one had been asked after the other.
+                    let other = effect.proposal.request_hash != proposal.request_hash;
+                    if other && self.asked.contains(&id) {
+                        let first = std::slice::from_ref(&id);
+                        let driven = drive::drive(&mut self.session, &self.context, first).await?;
+                        if let Some(stop) = driven {
+                            return Ok(Err(stop));
+                        }
+                    }
+                    let effect = self.session.effect(&id).cloned().unwrap_or(effect);
+                    return Ok(Ok(self.again(&effect, proposal, slot)?));
+                }
             }
         }
     }

@@ -22,10 +22,10 @@ use serde_json::Value;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::event::RunEvent;
 use twice_core::identity::IDENTITY_ALG;
-use twice_core::ids::{Name, RunId, WorkerId};
+use twice_core::ids::{Fence, Name, RunId, WorkerId};
 use twice_core::run::RunState;
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{Claim, ClaimBy, ClaimOutcome, Ledger, NewRun, RunRecord, Started};
+use twice_ledger::{Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, RunRecord, Started};
 use twice_sandbox::{Component, Sandbox};
 use twice_workflow::model::Definition;
 
@@ -152,12 +152,17 @@ impl Engine {
     /// Starts a run under a definition, which is pinned with it (I9).
     ///
     /// # Errors
-    /// [`EngineError::Ledger`], with `RunConflict` when the id or key belongs to another run.
+    /// [`EngineError::Ledger`], with `RunConflict` when the id or key belongs to another run;
+    /// [`EngineError::HoldsSecret`].
     pub async fn start(
         &self,
         definition: &Definition,
         run: StartRun,
     ) -> Result<StartedRun, EngineError> {
+        self.learn_secrets(definition);
+        self.refuse_secret("the run's input", &run.input)?;
+        self.refuse_secret("the run's id", &Value::from(run.id.as_str()))?;
+        self.refuse_secret("the run's key", &Value::from(run.caller_key.clone()))?;
         let digest = self.pin(definition).await?;
         let event = RunEvent::Started {
             workflow: definition.workflow.name.clone(),
@@ -200,6 +205,19 @@ impl Engine {
         Ok(digest)
     }
 
+    /// Reads the secrets of a definition's tools, so that what is recorded and shown from now on is kept clean of them.
+    pub fn learn_secrets(&self, definition: &Definition) {
+        definition.tools.values().for_each(|tool| self.parts.drivers.learn_secrets(tool));
+    }
+
+    /// I10: what a person hands in is refused rather than changed.
+    fn refuse_secret(&self, what: &'static str, value: &Value) -> Result<(), EngineError> {
+        if self.parts.drivers.holds_secret(value) {
+            return Err(EngineError::HoldsSecret { what });
+        }
+        Ok(())
+    }
+
     /// Takes a run and runs it until it waits or ends. `early` takes a waiting run before it is due.
     ///
     /// # Errors
@@ -237,11 +255,12 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Ledger`], with `Absent` when there is no such run.
     pub async fn standing(&self, id: &RunId) -> Result<RunEnd, EngineError> {
-        let record =
-            self.parts.ledger.run(id).await?.ok_or_else(|| twice_ledger::LedgerError::Absent {
-                what: "run",
-                id: id.to_string(),
-            })?;
+        let record = self
+            .parts
+            .ledger
+            .run(id)
+            .await?
+            .ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?;
         let why = record.reason.clone().unwrap_or_default();
         Ok(match record.state {
             RunState::Completed => RunEnd::Completed(record.output.unwrap_or(Value::Null)),
@@ -276,7 +295,17 @@ impl Engine {
             Arc::clone(&held.lease),
             self.parts.lease_ms,
         );
-        let end = self.run_steps(held).await;
+        let (id, fence) = (held.claim.run.id.clone(), held.claim.fence);
+        let lease = Arc::clone(&held.lease);
+        let mut end = self.run_steps(held).await;
+        // Another run proposed a shared effect first, so that nothing of ours was written or sent. The step starts anew
+        // and finds that effect; as it is there for good, this cannot go on for ever.
+        while let Err(EngineError::Ledger(LedgerError::EffectOwned { .. })) = &end {
+            end = match self.still_held(&id, fence, &lease).await {
+                Ok(held) => self.run_steps(held).await,
+                Err(error) => Err(error),
+            };
+        }
         drop(heartbeat);
         match end {
             Err(error) if error.is_fenced() => Ok(RunEnd::Elsewhere),
@@ -284,9 +313,24 @@ impl Engine {
         }
     }
 
+    /// A run that we hold, as the ledger has it now.
+    async fn still_held(
+        &self,
+        id: &RunId,
+        fence: Fence,
+        lease: &Arc<LeaseClock>,
+    ) -> Result<HeldRun, EngineError> {
+        let record = self.parts.ledger.run(id).await?;
+        let run = record.ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?;
+        let head = self.parts.ledger.head(id).await?;
+        let claim = Claim { run, fence, head };
+        Ok(HeldRun { claim, lease: Arc::clone(lease), created_now: false })
+    }
+
     async fn run_steps(&self, held: HeldRun) -> Result<RunEnd, EngineError> {
         let record = &held.claim.run;
         let compiled = self.compiled(&record.id, &record.definition).await?;
+        self.learn_secrets(&compiled.definition);
         let takeover = record.crashes > 0;
         let mut fresh = held.created_now;
         let mut session = Session::new(
@@ -326,15 +370,8 @@ impl Engine {
         if let Some(compiled) = lock(&self.compiled).get(digest) {
             return Ok(Arc::clone(compiled));
         }
-        let damaged = |problem: String| EngineError::Definition {
-            run: run.clone(),
-            digest: digest.to_owned(),
-            problem,
-        };
-        let text = self.parts.ledger.definition(digest).await?;
-        let text = text.ok_or_else(|| damaged("is not in the ledger".to_owned()))?;
-        let definition = Definition::from_text(&text)
-            .map_err(|problem| damaged(format!("cannot be read: {problem}")))?;
+        let damaged = |problem: String| damaged(run, digest, problem);
+        let definition = self.pinned(run, digest).await?;
         let mut nodes = Vec::with_capacity(definition.workflow.nodes.len());
         for node in &definition.workflow.nodes {
             let pinned = definition.components.get(&node.component).ok_or_else(|| {
@@ -353,6 +390,14 @@ impl Engine {
         Ok(compiled)
     }
 
+    /// The definition that a run is pinned to.
+    async fn pinned(&self, run: &RunId, digest: &str) -> Result<Definition, EngineError> {
+        let text = self.parts.ledger.definition(digest).await?;
+        let text = text.ok_or_else(|| damaged(run, digest, "is not in the ledger".to_owned()))?;
+        Definition::from_text(&text)
+            .map_err(|problem| damaged(run, digest, format!("cannot be read: {problem}")))
+    }
+
     async fn component(&self, name: &Name, digest: &str) -> Result<Component, EngineError> {
         if let Some(component) = lock(&self.components).get(digest) {
             return Ok(component.clone());
@@ -368,6 +413,10 @@ impl Engine {
         lock(&self.components).insert(digest.to_owned(), component.clone());
         Ok(component)
     }
+}
+
+fn damaged(run: &RunId, digest: &str, problem: String) -> EngineError {
+    EngineError::Definition { run: run.clone(), digest: digest.to_owned(), problem }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -206,6 +206,14 @@ impl Engine {
         decision: &Decision,
         at: Timestamp,
     ) -> Result<(), EngineError> {
+        let definition = self.pinned(&run.id, &run.definition).await?;
+        self.learn_secrets(&definition);
+        self.refuse_secret("the decision's author", &Value::from(decision.who.as_str()))?;
+        self.refuse_secret("the decision's reason", &Value::from(decision.why.as_str()))?;
+        for receipt in effects.iter().filter_map(|effect| effect.receipt.as_ref()) {
+            self.refuse_secret("the receipt", &receipt.result)?;
+            self.refuse_secret("the receipt's id", &Value::from(receipt.external_id.clone()))?;
+        }
         let expected_head = self.parts.ledger.head(&run.id).await?;
         // A run that ended stays ended: a decision about one of its effects is recorded and changes nothing else.
         let run_change = (!run.state.is_final()).then(|| RunChange {

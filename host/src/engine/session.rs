@@ -133,7 +133,7 @@ impl Session {
         Ok(self.ledger.effect(id).await?)
     }
 
-    /// The confirmed results of a slot in another step of this run, newest visit last.
+    /// The effects of another step of this run, with what is recorded of them and rides with the next write.
     ///
     /// # Errors
     /// When the ledger cannot be read.
@@ -142,7 +142,16 @@ impl Session {
         node: &Name,
         visit: u32,
     ) -> Result<Vec<Effect>, EngineError> {
-        Ok(self.ledger.step_effects(&self.run.id, node, visit).await?)
+        let mut found = self.ledger.step_effects(&self.run.id, node, visit).await?;
+        let of_step =
+            |effect: &&Effect| effect.proposal.node == *node && effect.proposal.visit == visit;
+        for newer in self.carried.values().filter(of_step) {
+            match found.iter_mut().find(|effect| effect.id == newer.id) {
+                Some(effect) => *effect = newer.clone(),
+                None => found.push(newer.clone()),
+            }
+        }
+        Ok(found)
     }
 
     /// Records something about an effect, in memory.

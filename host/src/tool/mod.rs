@@ -115,6 +115,15 @@ pub trait Driver: Send + Sync + 'static {
     /// Sends it, once. Not a byte leaves after `send_before`, the instant at which the lease gets too short.
     async fn send(&self, request: Self::Request, send_before: Instant) -> Exchange;
 
+    /// Reads the secrets that a tool declares, so that each is known before anything is recorded that could hold it. One
+    /// that cannot be read is left to the request that needs it. A driver whose tools have no secrets has nothing to do.
+    fn learn_secrets(&self, _tool: &Tool) {}
+
+    /// Whether a value holds a known secret, in any of the forms that are looked for.
+    fn holds_secret(&self, _value: &Value) -> bool {
+        false
+    }
+
     /// Asks the provider what became of an effect. Returns the request made (without secrets) and what it told.
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult);
 }

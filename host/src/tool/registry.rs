@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use twice_core::event::ProbeResult;
 use twice_core::outcome::{Exchange, Fault, FaultKind, Sent};
-use twice_workflow::model::ToolKind;
+use twice_workflow::model::{Tool, ToolKind};
 
 use super::http::{HttpDriver, HttpReady};
 use super::{Call, Driver, PrepareError, Prepared};
@@ -15,7 +15,7 @@ use super::{Call, Driver, PrepareError, Prepared};
 #[derive(Debug)]
 pub enum AnyRequest {
     /// Of an `http` tool.
-    Http(HttpReady),
+    Http(Box<HttpReady>),
     /// Of a driver that performs in this process, in that driver's own form. [`Drivers`] makes none and sends none.
     InProcess(Value),
 }
@@ -41,20 +41,30 @@ impl Driver for Drivers {
         match &call.tool.kind {
             ToolKind::Http(_) => {
                 let Prepared { stored, body_hash, request } = self.http.prepare(call)?;
-                Ok(Prepared { stored, body_hash, request: AnyRequest::Http(request) })
+                Ok(Prepared { stored, body_hash, request: AnyRequest::Http(Box::new(request)) })
             }
         }
     }
 
     async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {
         match request {
-            AnyRequest::Http(request) => self.http.send(request, send_before).await,
+            AnyRequest::Http(request) => self.http.send(*request, send_before).await,
             AnyRequest::InProcess(_) => {
                 let message = "no kind of tool performs in this process".to_owned();
                 let fault = Fault { kind: FaultKind::Build, status: None, message };
                 Exchange { sent: Sent::Nothing, result: Err(fault) }
             }
         }
+    }
+
+    fn learn_secrets(&self, tool: &Tool) {
+        match &tool.kind {
+            ToolKind::Http(_) => self.http.learn_secrets(tool),
+        }
+    }
+
+    fn holds_secret(&self, value: &Value) -> bool {
+        self.http.holds_secret(value)
     }
 
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {

@@ -28,12 +28,18 @@ struct Message<'a> {
     text: String,
 }
 
-#[derive(Deserialize, Serialize)]
+/// What the tool lets a node see of the mail service's message.
+#[derive(Deserialize)]
 struct Sent {
+    id: String,
+}
+
+#[derive(Serialize)]
+struct Output {
     message_id: String,
 }
 
-fn notify(state: State<Input, Nodes>) -> Result<Sent, NodeError> {
+fn notify(state: State<Input, Nodes>) -> Result<Output, NodeError> {
     let Input { order_id, customer_email } = state.input;
     let Refunded { refund_id, amount_cents } = state.nodes.refund;
     let (whole, cents) = (amount_cents / 100, amount_cents % 100);
@@ -43,7 +49,7 @@ fn notify(state: State<Input, Nodes>) -> Result<Sent, NodeError> {
         text: format!("We refunded {whole}.{cents:02} for {order_id}. Reference: {refund_id}."),
     };
     let receipt = effects::request::<Sent>("notify", &message)?;
-    Ok(receipt.body)
+    Ok(Output { message_id: receipt.body.id })
 }
 
 twice_node::node!(notify);

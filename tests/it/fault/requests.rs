@@ -195,7 +195,7 @@ fn the_registry_sends_by_kind() {
             root: std::path::PathBuf::new(),
         }));
         let prepared = drivers.prepare(&bench.call()).unwrap();
-        let AnyRequest::Http(_) = &prepared.request;
+        assert!(matches!(&prepared.request, AnyRequest::Http(_)));
         let soon = std::time::Instant::now() + std::time::Duration::from_secs(60);
         assert_eq!(End::of(&drivers.send(prepared.request, soon).await), End::Status(201));
         server.finish().await;

@@ -9,6 +9,7 @@ use twice_core::event::ProbeResult;
 use twice_core::identity::{hash_text, tagged_sha256};
 use twice_core::json;
 use twice_core::outcome::{Answer, Body, Exchange, Fault, FaultKind, Sent};
+use twice_workflow::model::Tool;
 
 /// Answers every request as a payment service answers a refund.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,12 @@ impl Driver for InstantTool {
         });
         let body_hash = digest(&json::canonical(&body));
         Ok(Prepared { stored, body_hash, request: AnyRequest::InProcess(body) })
+    }
+
+    fn learn_secrets(&self, _tool: &Tool) {}
+
+    fn holds_secret(&self, _value: &Value) -> bool {
+        false
     }
 
     async fn send(&self, request: AnyRequest, _send_before: Instant) -> Exchange {

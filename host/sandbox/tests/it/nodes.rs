@@ -69,7 +69,7 @@ fn notify_reads_the_output_of_refund() {
         "input": { "order_id": "order-42", "customer_email": "ada@example.com" },
         "nodes": { "refund": { "refund_id": "re_1", "status": "succeeded", "amount_cents": 4_205 } },
     });
-    let host = FakeHost::new(Reply::Body(r#"{"message_id":"m_1"}"#.to_owned()));
+    let host = FakeHost::new(Reply::Body(r#"{"id":"m_1"}"#.to_owned()));
     let (ended, host) = call(&node, &input.to_string(), limits(), host);
     assert_eq!(returned(&ended), json!({ "message_id": "m_1" }));
     assert_eq!(

@@ -17,7 +17,7 @@ use twice_workflow::files::DiskFiles;
 use self::provider::Provider;
 use super::exit::Exit;
 use super::open::Place;
-use super::out::Out;
+use super::out::{Out, Secrets};
 use super::{init, node, scaffold};
 use crate::engine::boundary::Boundaries;
 
@@ -68,8 +68,12 @@ async fn prepare(out: &Out, root: &Path) -> anyhow::Result<()> {
         init::write_new(&root.join(".cargo/config.toml"), &config)?;
     }
     let bytes = node::build(out, &dir).await?;
-    let place =
-        Place { project: Some(root.to_path_buf()), database: None, boundaries: Boundaries::none() };
+    let place = Place {
+        project: Some(root.to_path_buf()),
+        database: None,
+        boundaries: Boundaries::none(),
+        secrets: Secrets::default(),
+    };
     node::register(out, &place, &name, bytes).await
 }
 

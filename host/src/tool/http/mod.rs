@@ -26,7 +26,7 @@ use twice_core::event::ProbeResult;
 use twice_core::ids::Name;
 use twice_core::outcome::{Exchange, Fault, Sent};
 use twice_core::redact::Redactor;
-use twice_workflow::model::{HttpRequest, HttpTool, ToolKind};
+use twice_workflow::model::{HttpRequest, HttpTool, Tool, ToolKind};
 
 use self::answer::Reading;
 pub use self::client::plain_client;
@@ -233,6 +233,20 @@ impl Driver for HttpDriver {
             Err(Fault { message, .. }) => *message = redactor.text(message),
         }
         exchange
+    }
+
+    fn learn_secrets(&self, tool: &Tool) {
+        let ToolKind::Http(http) = &tool.kind;
+        for reference in http.secrets.values() {
+            // What cannot be read or kept out of texts is never sent either: preparing a request says why.
+            if let Ok(value) = self.secrets.read(reference) {
+                let _ = self.redactor.write().unwrap_or_else(PoisonError::into_inner).add(&value);
+            }
+        }
+    }
+
+    fn holds_secret(&self, value: &Value) -> bool {
+        self.redactor().finds_in(value)
     }
 
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {

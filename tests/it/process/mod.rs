@@ -1,0 +1,10 @@
+//! The real command, as processes that are killed and stopped, on real files, against a provider that survives them.
+
+mod demo;
+mod errors;
+mod fencing;
+mod kills;
+mod newcomer;
+mod secrets;
+mod shop;
+mod sweep;

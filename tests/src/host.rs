@@ -1,0 +1,584 @@
+//! An executor in this process, on a ledger of its own and against a simulated provider, with a clock that a test moves:
+//! windows of hours pass in milliseconds, and in step for the executor, its ledger and the provider.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinError;
+use twice::engine::boundary::{Boundaries, Boundary};
+use twice::engine::observer::Silent;
+use twice::engine::{Engine, EngineError, Parts, Performer, RunEnd, StartRun, StartedRun};
+use twice::tool::Drivers;
+use twice::tool::http::{HttpConfig, HttpDriver};
+use twice::tool::secret::FixedSecrets;
+use twice_core::chain::{self, Content, Entry};
+use twice_core::effect::Effect;
+use twice_core::event::{EffectEvent, RunEvent};
+use twice_core::ids::{EffectId, Name, RunId, WorkerId};
+use twice_core::redact::Redactor;
+use twice_core::time::{Clock, Timestamp};
+use twice_ledger::{EffectFilter, EffectRow, Ledger, LedgerOptions, MemoryLedger, SqlLedger};
+use twice_provider_sim::{OperationCounters, Sim, SimConfig, Switch};
+use twice_sandbox::{Sandbox, SandboxConfig};
+use twice_workflow::Project;
+use twice_workflow::model::Definition;
+
+use crate::nodes;
+
+/// The provider's credential, as the tools refer to it (`env:API_KEY`).
+pub const API_KEY: &str = "canary-provider-key-0123456789";
+/// The length of a lease. Milliseconds; the clock of the ledger moves only as the test says, so it can be long.
+pub const LEASE_MS: u64 = 30_000;
+/// How often [`Host::finish`] resumes a run at most.
+const RESUMES_MAX: usize = 300;
+
+/// The machine's clock, moved forward by the test.
+#[derive(Debug, Default)]
+pub struct MovableClock(AtomicI64);
+
+impl Clock for MovableClock {
+    fn now(&self) -> Timestamp {
+        let machine = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let machine = i64::try_from(machine).unwrap_or(i64::MAX);
+        Timestamp(machine.saturating_add(self.0.load(Ordering::SeqCst)))
+    }
+}
+
+/// Where everything is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Store {
+    /// `SQLite`, in a folder that goes with the host.
+    Sqlite,
+    /// In memory.
+    Memory,
+}
+
+/// How time passes while a run waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// The clocks are moved to the instant at which the run is due.
+    Jump,
+    /// As it does: for providers that are slow in real time.
+    Real,
+}
+
+type Wrap = dyn Fn(Arc<Performer>, Arc<dyn Ledger>) -> Arc<Performer> + Send + Sync;
+
+/// What a host is made of.
+pub struct Setup {
+    files: BTreeMap<String, String>,
+    store: Store,
+    switches: Vec<Switch>,
+    wrap: Option<Box<Wrap>>,
+}
+
+impl Setup {
+    /// A project of these workflow files, which may use the tools of [`Setup::tool`], on `SQLite`.
+    #[must_use]
+    pub fn new(workflows: &[&str]) -> Self {
+        let mut files =
+            BTreeMap::from([("twice.toml".to_owned(), "project = \"matrix\"".to_owned())]);
+        for (number, text) in workflows.iter().enumerate() {
+            files.insert(format!("workflows/{number}.toml"), (*text).to_owned());
+        }
+        Self { files, store: Store::Sqlite, switches: Vec::new(), wrap: None }
+    }
+
+    /// With this tool file. Its `base_url` is `env:PROVIDER_URL`.
+    #[must_use]
+    pub fn tool(mut self, text: impl Into<String>) -> Self {
+        self.files.insert(format!("tools/{}.toml", self.files.len()), text.into());
+        self
+    }
+
+    /// Recorded there.
+    #[must_use]
+    pub const fn store(mut self, store: Store) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// The provider misbehaves like this.
+    #[must_use]
+    pub fn switches(mut self, switches: impl IntoIterator<Item = Switch>) -> Self {
+        self.switches.extend(switches);
+        self
+    }
+
+    /// What performs effects is wrapped by the test.
+    #[must_use]
+    pub fn wrap(
+        mut self,
+        wrap: impl Fn(Arc<Performer>, Arc<dyn Ledger>) -> Arc<Performer> + Send + Sync + 'static,
+    ) -> Self {
+        self.wrap = Some(Box::new(wrap));
+        self
+    }
+}
+
+/// An executor with everything around it.
+pub struct Host {
+    /// The provider.
+    pub sim: Sim,
+    /// The executor's and the ledger's clock.
+    pub clock: Arc<MovableClock>,
+    /// The executor.
+    pub engine: Engine,
+    /// Where everything is recorded.
+    pub ledger: Arc<dyn Ledger>,
+    definitions: Vec<Definition>,
+    drivers: Arc<Performer>,
+    workers: AtomicU32,
+    dir: TempDir,
+}
+
+impl Host {
+    /// Starts everything.
+    ///
+    /// # Panics
+    /// When something cannot be started, or the project has errors.
+    pub async fn start(setup: Setup) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder can be made");
+        let sim = Sim::start(SimConfig {
+            api_key: Some(API_KEY.to_owned()),
+            switches: setup.switches,
+            ..SimConfig::new(dir.path().join("provider.db"))
+        })
+        .await
+        .expect("the simulator starts");
+        let clock = Arc::new(MovableClock::default());
+        let redactor = Arc::new(RwLock::new(Redactor::default()));
+        let ledger = open_ledger(setup.store, &dir, &clock, &redactor).await;
+        let definitions = definitions(&setup.files, ledger.as_ref(), clock.now()).await;
+        let secrets = FixedSecrets::new([
+            ("env:PROVIDER_URL".to_owned(), sim.url()),
+            ("env:API_KEY".to_owned(), API_KEY.to_owned()),
+        ]);
+        let http = HttpDriver::new(HttpConfig {
+            secrets: Arc::new(secrets),
+            redactor,
+            root: dir.path().to_owned(),
+        });
+        let drivers: Arc<Performer> = Arc::new(Drivers::new(http));
+        let drivers = match &setup.wrap {
+            Some(wrap) => wrap(drivers, Arc::clone(&ledger)),
+            None => drivers,
+        };
+        let workers = AtomicU32::new(0);
+        let engine = engine(&ledger, &drivers, &clock, &workers, Boundaries::none());
+        Self { sim, clock, engine, ledger, definitions, drivers, workers, dir }
+    }
+
+    /// A fresh executor, as after a restart of the process: another worker, nothing in memory.
+    #[must_use]
+    pub fn another(&self, boundaries: Boundaries) -> Engine {
+        engine(&self.ledger, &self.drivers, &self.clock, &self.workers, boundaries)
+    }
+
+    /// The folder that goes with the host.
+    #[must_use]
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// Starts a run of a workflow and runs it until it waits or ends.
+    ///
+    /// # Panics
+    /// When there is no such workflow, the run exists, or the executor fails.
+    pub async fn run_of(&self, workflow: &str, id: &str, input: Value) -> RunEnd {
+        self.try_run_of(&self.engine, workflow, id, input).await.expect("the executor can go on")
+    }
+
+    /// As [`Host::run_of`], of the first workflow.
+    ///
+    /// # Panics
+    /// As [`Host::run_of`].
+    pub async fn run(&self, id: &str, input: Value) -> RunEnd {
+        let workflow = self.definitions[0].workflow.name.to_string();
+        self.run_of(&workflow, id, input).await
+    }
+
+    /// As [`Host::run_of`], by another executor of this host.
+    ///
+    /// # Errors
+    /// What stopped the executor.
+    ///
+    /// # Panics
+    /// When there is no such workflow, or the run exists.
+    pub async fn try_run_of(
+        &self,
+        engine: &Engine,
+        workflow: &str,
+        id: &str,
+        input: Value,
+    ) -> Result<RunEnd, EngineError> {
+        let definition = self.definition(workflow);
+        let start = StartRun { id: run_id(id), caller_key: None, input, claim: true };
+        match engine.start(definition, start).await? {
+            StartedRun::Created(Some(held)) => engine.run_held(held).await,
+            StartedRun::Created(None) => panic!("the run was to be claimed"),
+            StartedRun::Existing(_) => panic!("run {id} exists"),
+        }
+    }
+
+    /// A workflow with everything it is pinned to.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    #[must_use]
+    pub fn definition(&self, workflow: &str) -> &Definition {
+        self.definitions
+            .iter()
+            .find(|found| found.workflow.name.as_str() == workflow)
+            .unwrap_or_else(|| panic!("no workflow is named {workflow}"))
+    }
+
+    /// Resumes a run whenever it is due until it completes, fails, halts, or was resumed too often.
+    ///
+    /// # Panics
+    /// When the executor fails.
+    pub async fn finish(&self, id: &str, pace: Pace) -> RunEnd {
+        let id = run_id(id);
+        let mut end = self.engine.standing(&id).await.expect("the run exists");
+        for _ in 0..RESUMES_MAX {
+            let until = match &end {
+                RunEnd::Waiting { until, .. } => *until,
+                RunEnd::Elsewhere => self.lease_end(&id).await,
+                RunEnd::Completed(_)
+                | RunEnd::Failed { .. }
+                | RunEnd::Halted { .. }
+                | RunEnd::Quarantined => return end,
+            };
+            self.pass_until(until, pace).await;
+            end = self.engine.resume(&id, false).await.expect("the executor can go on");
+        }
+        end
+    }
+
+    /// Starts a run and finishes it.
+    ///
+    /// # Panics
+    /// As [`Host::run_of`].
+    pub async fn run_and_finish(&self, id: &str, input: Value, pace: Pace) -> RunEnd {
+        match self.run(id, input).await {
+            RunEnd::Waiting { .. } => self.finish(id, pace).await,
+            end => end,
+        }
+    }
+
+    /// Starts a run and lets its worker vanish when it passes a boundary for the `nth` time; true if it got that far.
+    ///
+    /// # Panics
+    /// As [`Host::run_of`].
+    pub async fn crash_run(
+        self: &Arc<Self>,
+        id: &str,
+        input: Value,
+        boundary: Boundary,
+        nth: u32,
+    ) -> bool {
+        let host = Arc::clone(self);
+        let id = id.to_owned();
+        let task = tokio::spawn(async move {
+            let engine = host.another(vanish_at(boundary, nth));
+            let workflow = host.definitions[0].workflow.name.to_string();
+            host.try_run_of(&engine, &workflow, &id, input).await
+        });
+        vanished(task.await)
+    }
+
+    /// As [`Host::crash_run`], with a run that exists and is resumed.
+    ///
+    /// # Panics
+    /// When the executor fails.
+    pub async fn crash_resume(self: &Arc<Self>, id: &str, boundary: Boundary, nth: u32) -> bool {
+        let host = Arc::clone(self);
+        let id = run_id(id);
+        let task =
+            tokio::spawn(
+                async move { host.another(vanish_at(boundary, nth)).resume(&id, true).await },
+            );
+        vanished(task.await)
+    }
+
+    /// Resumes a run now, due or not.
+    ///
+    /// # Panics
+    /// When the executor fails.
+    pub async fn resume(&self, id: &str) -> RunEnd {
+        self.engine.resume(&run_id(id), true).await.expect("the executor can go on")
+    }
+
+    /// Moves every clock forward.
+    ///
+    /// # Panics
+    /// When the simulator cannot be told.
+    pub async fn advance(&self, ms: u64) {
+        let ms = i64::try_from(ms).expect("a test moves the clock by less than ages");
+        // The provider's first: for a moment it is ahead of us, never behind, so that no window of ours is over early.
+        self.sim.advance_clock(ms).await.expect("the simulator's clock can be moved");
+        self.clock.0.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// Moves every clock over the end of a lease that nobody renews any more.
+    pub async fn outlive_lease(&self) {
+        self.advance(LEASE_MS + 1).await;
+    }
+
+    async fn pass_until(&self, until: Timestamp, pace: Pace) {
+        let ms = until.ms_since(self.clock.now());
+        match pace {
+            Pace::Jump => self.advance(ms).await,
+            Pace::Real => tokio::time::sleep(Duration::from_millis(ms + 1)).await,
+        }
+    }
+
+    async fn lease_end(&self, id: &RunId) -> Timestamp {
+        let record = self.ledger.run(id).await.expect("the ledger can be read");
+        record.and_then(|run| run.lease_until).unwrap_or(self.clock.now()).plus_ms(1)
+    }
+
+    /// The entries of a run, after its chain was verified.
+    ///
+    /// # Panics
+    /// When the chain is broken.
+    pub async fn history(&self, id: &str) -> Vec<Entry> {
+        let run = run_id(id);
+        let mut entries: Vec<Entry> = Vec::new();
+        loop {
+            let after = entries.last().map_or(0, |entry| entry.seq);
+            let page = self.ledger.history(&run, after, 0).await.expect("the ledger can be read");
+            if page.is_empty() {
+                break;
+            }
+            entries.extend(page);
+        }
+        let head = chain::verify(&run, &entries).unwrap_or_else(|broken| panic!("{broken}"));
+        assert_eq!(head, self.ledger.head(&run).await.expect("the run exists"));
+        entries
+    }
+
+    /// What the entries of a run say.
+    ///
+    /// # Panics
+    /// As [`Host::history`].
+    pub async fn contents(&self, id: &str) -> Vec<Content> {
+        let entries = self.history(id).await;
+        entries.iter().map(|entry| entry.content().expect("a verified entry is readable")).collect()
+    }
+
+    /// What happened to the run itself.
+    ///
+    /// # Panics
+    /// As [`Host::history`].
+    pub async fn run_events(&self, id: &str) -> Vec<RunEvent> {
+        let of_run = |content| match content {
+            Content::Run(event) => Some(event),
+            Content::Effect { .. } => None,
+        };
+        self.contents(id).await.into_iter().filter_map(of_run).collect()
+    }
+
+    /// What happened to the effects of a run.
+    ///
+    /// # Panics
+    /// As [`Host::history`].
+    pub async fn effect_events(&self, id: &str) -> Vec<(EffectId, EffectEvent)> {
+        let of_effect = |content| match content {
+            Content::Effect { effect, event } => Some((effect, event)),
+            Content::Run(_) => None,
+        };
+        self.contents(id).await.into_iter().filter_map(of_effect).collect()
+    }
+
+    /// The effects of a run as they are listed.
+    ///
+    /// # Panics
+    /// When the ledger cannot be read.
+    pub async fn listed(&self, id: &str) -> Vec<EffectRow> {
+        let filter = EffectFilter { run: Some(run_id(id)), ..EffectFilter::default() };
+        self.ledger.effects(&filter).await.expect("the ledger can be read")
+    }
+
+    /// The effects of a run, whole, in the order of their readable keys.
+    ///
+    /// # Panics
+    /// When the ledger cannot be read.
+    pub async fn effects(&self, id: &str) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for row in self.listed(id).await {
+            let effect = self.ledger.effect(&row.id).await.expect("the ledger can be read");
+            effects.push(effect.expect("a listed effect exists"));
+        }
+        effects.sort_by(|a, b| a.proposal.idempotency_key.cmp(&b.proposal.idempotency_key));
+        effects
+    }
+
+    /// The only effect of a run.
+    ///
+    /// # Panics
+    /// When there is none, or more.
+    pub async fn effect(&self, id: &str) -> Effect {
+        let mut effects = self.effects(id).await;
+        assert_eq!(effects.len(), 1, "run {id} has {} effects", effects.len());
+        effects.remove(0)
+    }
+
+    /// What the provider counted of an operation.
+    ///
+    /// # Panics
+    /// When the simulator cannot be read.
+    pub async fn counted(&self, operation: &str) -> OperationCounters {
+        let counters = self.sim.counters().await.expect("the simulator can be read");
+        counters.operations.get(operation).cloned().unwrap_or_default()
+    }
+
+    /// Waits until the provider has committed so many effects of an operation.
+    ///
+    /// # Panics
+    /// When it has not within half a minute.
+    pub async fn committed(&self, operation: &str, count: u64) {
+        let wait_for = twice_provider_sim::WaitFor::Committed;
+        let patience = Duration::from_secs(30);
+        let seen = self.sim.wait(wait_for, count, Some(operation), patience).await;
+        assert!(
+            seen.expect("the simulator can be read"),
+            "{operation} was not committed {count} times"
+        );
+    }
+}
+
+/// A run id.
+///
+/// # Panics
+/// When the text is none.
+#[must_use]
+pub fn run_id(text: &str) -> RunId {
+    RunId::parse(text).expect("a test gives a valid run id")
+}
+
+/// The input that makes the conformance node do these steps, with more members beside them.
+///
+/// # Panics
+/// When `more` is not an object.
+#[must_use]
+pub fn steps(more: Value, steps: Vec<Value>) -> Value {
+    let mut input = more;
+    input.as_object_mut().expect("more is an object").insert("steps".to_owned(), json!(steps));
+    input
+}
+
+/// What a worker unwinds with when it is to vanish.
+struct Vanished;
+
+/// A worker that is gone when it passes that boundary for the `nth` time: whatever it held in memory is lost, and its
+/// lease is neither renewed nor returned.
+fn vanish_at(at: Boundary, nth: u32) -> Boundaries {
+    let passed = AtomicU32::new(0);
+    Boundaries::inject(move |boundary| {
+        if boundary == at && passed.fetch_add(1, Ordering::SeqCst) + 1 == nth {
+            std::panic::resume_unwind(Box::new(Vanished));
+        }
+    })
+}
+
+/// Whether a worker vanished as it was told; anything else that goes wrong is passed on.
+fn vanished(ended: Result<Result<RunEnd, EngineError>, JoinError>) -> bool {
+    match ended {
+        Ok(end) => {
+            end.expect("the executor can go on");
+            false
+        }
+        Err(error) => match error.into_panic().downcast::<Vanished>() {
+            Ok(_) => true,
+            Err(other) => std::panic::resume_unwind(other),
+        },
+    }
+}
+
+async fn open_ledger(
+    store: Store,
+    dir: &TempDir,
+    clock: &Arc<MovableClock>,
+    redactor: &Arc<RwLock<Redactor>>,
+) -> Arc<dyn Ledger> {
+    let clock = Arc::clone(clock);
+    let now: twice_ledger::Clock = Arc::new(move || clock.now());
+    match store {
+        Store::Memory => Arc::new(MemoryLedger::new(now).with_redactor(Arc::clone(redactor))),
+        Store::Sqlite => {
+            let options = LedgerOptions {
+                redactor: Arc::clone(redactor),
+                now: Some(now),
+                ..LedgerOptions::default()
+            };
+            let path = dir.path().join("twice.db");
+            let path = path.to_str().expect("a temporary folder has a readable name");
+            Arc::new(SqlLedger::open(path, options).await.expect("the ledger can be opened"))
+        }
+    }
+}
+
+/// The workflows of the project, each pinned to the conformance node.
+async fn definitions(
+    files: &BTreeMap<String, String>,
+    ledger: &dyn Ledger,
+    at: Timestamp,
+) -> Vec<Definition> {
+    let project = Project::load(files).unwrap_or_else(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        panic!("the project has errors:\n{}", lines.join("\n"));
+    });
+    let name = Name::parse("conformance").expect("this is a name");
+    let (bytes, digest) = conformance();
+    ledger.put_module(&name, digest, bytes, at).await.expect("the ledger takes the component");
+    let components = BTreeMap::from([(name, digest.clone())]);
+    let defined =
+        project.workflows.keys().map(|workflow| project.definition(workflow, &components));
+    defined.map(|found| found.expect("every component is registered")).collect()
+}
+
+/// The conformance node's bytes and digest, built and compiled once per process.
+fn conformance() -> &'static (Vec<u8>, String) {
+    static CONFORMANCE: OnceLock<(Vec<u8>, String)> = OnceLock::new();
+    CONFORMANCE.get_or_init(|| {
+        let bytes = nodes::component("conformance");
+        let component = sandbox().load(&bytes).expect("the conformance node is a component");
+        let digest = component.digest().to_owned();
+        (bytes, digest)
+    })
+}
+
+/// One sandbox for all hosts of a process; its cache keeps what it compiled.
+fn sandbox() -> &'static Arc<Sandbox> {
+    static SANDBOX: OnceLock<Arc<Sandbox>> = OnceLock::new();
+    SANDBOX.get_or_init(|| {
+        let cache_dir = nodes::repository().join("target").join("twice-tests").join("compiled");
+        let config = SandboxConfig { cache_dir: Some(cache_dir), ..SandboxConfig::default() };
+        Arc::new(Sandbox::new(&config).expect("the sandbox can be set up"))
+    })
+}
+
+fn engine(
+    ledger: &Arc<dyn Ledger>,
+    drivers: &Arc<Performer>,
+    clock: &Arc<MovableClock>,
+    workers: &AtomicU32,
+    boundaries: Boundaries,
+) -> Engine {
+    let number = workers.fetch_add(1, Ordering::SeqCst);
+    Engine::new(Parts {
+        ledger: Arc::clone(ledger),
+        sandbox: Arc::clone(sandbox()),
+        drivers: Arc::clone(drivers),
+        clock: Arc::<MovableClock>::clone(clock),
+        observer: Arc::new(Silent),
+        boundaries,
+        worker: WorkerId::parse(format!("worker-{number}")).expect("this is a worker id"),
+        lease_ms: LEASE_MS,
+    })
+}
