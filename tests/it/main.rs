@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it did not expect has failed")]
 
+mod crashtest;
 mod fault;
 mod matrix;
 mod process;
