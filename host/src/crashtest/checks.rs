@@ -317,3 +317,7 @@ fn no_new_action(outcome: &Outcome, baseline: &Baseline) -> Vec<String> {
 pub(super) fn hash_of(listed: &Listed) -> String {
     listed.effect.proposal.request_hash.to_string()
 }
+
+#[cfg(test)]
+#[path = "checks_tests.rs"]
+mod tests;
