@@ -2,6 +2,7 @@
 //! error, and ends with a code of [`exit::Exit`].
 
 mod check;
+mod crashtest;
 mod demo;
 mod effects;
 mod exit;
@@ -67,6 +68,11 @@ enum Command {
     /// List, show and settle effects
     #[command(subcommand)]
     Effects(effects::Effects),
+    /// Kill a workflow's worker at every boundary, resume twice, and check what comes of it
+    Crashtest(crashtest::Crashtest),
+    /// The worker of a crash test, which is started by it
+    #[command(hide = true)]
+    CrashtestWorker(crashtest::CrashtestWorker),
     /// Watch it pay once: kill a worker in mid-refund, resume twice
     Demo(demo::Demo),
     /// Start the simulated provider that the examples talk to
@@ -102,6 +108,8 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
             Command::Run(command) => command.run(&out, &place).await,
             Command::Runs(command) => command.run(&out, &place).await,
             Command::Effects(command) => command.run(&out, &place).await,
+            Command::Crashtest(command) => command.run(&out, &place).await,
+            Command::CrashtestWorker(command) => command.run().await,
             Command::Demo(command) => command.run(&out).await,
             Command::ProviderSim(command) => command.run(&out).await,
         }

@@ -192,7 +192,11 @@ pub(super) fn report(out: &Out, id: &RunId, end: &RunEnd, as_json: bool) {
     }
 }
 
-fn read_input(given: &str) -> anyhow::Result<Value> {
+/// The input that an argument gives: a JSON text, or a file that holds one.
+///
+/// # Errors
+/// When there is none, or it is not strict JSON.
+pub(super) fn read_input(given: &str) -> anyhow::Result<Value> {
     let (what, text) = if given == "-" {
         let text = std::io::read_to_string(std::io::stdin().lock());
         ("standard input".to_owned(), text.context("cannot read the input from standard input")?)
@@ -208,7 +212,11 @@ fn read_input(given: &str) -> anyhow::Result<Value> {
         .with_context(|| format!("the input in {what} is not strict JSON"))
 }
 
-fn check_input(definition: &Definition, input: &Value) -> anyhow::Result<()> {
+/// Holds an input against the workflow's schema.
+///
+/// # Errors
+/// When it does not fit, with everything that is wrong.
+pub(super) fn check_input(definition: &Definition, input: &Value) -> anyhow::Result<()> {
     let Some(schema) = &definition.workflow.input_schema else { return Ok(()) };
     let schema = Schema::compile(schema)?;
     if let Err(problems) = schema.check(input) {

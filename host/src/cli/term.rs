@@ -449,6 +449,15 @@ enum Display {
 }
 
 impl Progress {
+    /// More steps came to light than were known.
+    pub fn set_steps(&mut self, steps: u64) {
+        self.steps = Some(steps);
+        match &self.display {
+            Display::Bar(bar) => bar.set_length(steps),
+            Display::Lines(_) => {}
+        }
+    }
+
     /// One step is done; `message` says which, or with what outcome.
     pub fn step(&mut self, message: &str) {
         self.done += 1;

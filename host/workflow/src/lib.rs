@@ -19,7 +19,7 @@ mod shape;
 pub mod source;
 mod template;
 pub mod tool;
-mod units;
+pub mod units;
 
 pub use definition::DefinitionError;
 pub use explain::explain;

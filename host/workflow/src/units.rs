@@ -12,8 +12,9 @@ pub(crate) const DURATION_FORM: &str =
 /// How sizes are written.
 pub(crate) const SIZE_FORM: &str = "a whole number and a unit: `512B`, `64KiB`, `64MiB`, `1GiB`";
 
-/// Milliseconds.
-pub(crate) fn duration_ms(text: &str) -> Option<u64> {
+/// Reads a duration as files write it. Milliseconds; `None` when it is no duration, or longer than ten years.
+#[must_use]
+pub fn duration_ms(text: &str) -> Option<u64> {
     measure(text, &DURATIONS).filter(|ms| *ms <= DURATION_MAX_MS)
 }
 
@@ -29,8 +30,9 @@ fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// A duration for people, exact: `24h`, `21h36m`, `30d`, `7s500ms`.
-pub(crate) fn duration_text(ms: u64) -> String {
+/// A duration (in milliseconds) for people, exact: `24h`, `21h36m`, `30d`, `7s500ms`.
+#[must_use]
+pub fn duration_text(ms: u64) -> String {
     let mut text = String::new();
     let mut rest = ms;
     for (name, factor) in DURATIONS.iter().rev() {
