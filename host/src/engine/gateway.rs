@@ -175,6 +175,11 @@ impl Gateway {
             };
             match known {
                 None => {
+                    let operation = format!("{}.{}", proposal.tool, proposal.operation);
+                    let open = context.circuits().open(&self.session, &operation).await?;
+                    if let Some(stop) = open {
+                        return Ok(Err(stop));
+                    }
                     self.session.record(&id, EffectEvent::Proposed(proposal))?;
                     return Ok(Ok(self.own(id)));
                 }

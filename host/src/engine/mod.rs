@@ -2,6 +2,7 @@
 //! no rules itself.
 
 pub mod boundary;
+mod circuit;
 pub mod compiled;
 mod drive;
 mod durable;
@@ -33,6 +34,7 @@ pub use drive::Stop;
 pub use error::EngineError;
 
 use self::boundary::{Boundaries, Boundary};
+use self::circuit::Circuits;
 use self::compiled::{Compiled, CompiledNode, CompiledSlot};
 use self::lease::{Heartbeat, LeaseClock};
 use self::observer::{Observer, Progress};
@@ -70,6 +72,7 @@ pub struct Engine {
     components: Mutex<HashMap<String, Component>>,
     /// Definitions that the ledger is known to have, with their digests; the newest last.
     pinned: Mutex<Vec<Arc<(Definition, String)>>>,
+    circuits: Arc<Circuits>,
 }
 
 /// How many definitions are remembered as stored.
@@ -140,6 +143,7 @@ impl Engine {
             compiled: Mutex::new(HashMap::new()),
             components: Mutex::new(HashMap::new()),
             pinned: Mutex::new(Vec::new()),
+            circuits: Arc::default(),
         }
     }
 
@@ -346,8 +350,12 @@ impl Engine {
             let Some(node) = next_node(&session, &compiled) else {
                 return complete(session, &compiled).await;
             };
-            let context =
-                StepContext::new(Arc::clone(&compiled), node, Arc::clone(&self.parts.drivers));
+            let context = StepContext::new(
+                Arc::clone(&compiled),
+                node,
+                Arc::clone(&self.parts.drivers),
+                Arc::clone(&self.circuits),
+            );
             let end;
             (session, end) = step::run(session, context, &self.parts.sandbox, fresh).await?;
             fresh = true;

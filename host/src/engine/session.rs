@@ -81,6 +81,12 @@ impl Session {
         &self.run.id
     }
 
+    /// The ledger, for reading.
+    #[must_use]
+    pub(super) fn ledger(&self) -> &dyn Ledger {
+        self.ledger.as_ref()
+    }
+
     /// The host's clock.
     #[must_use]
     pub(super) fn now(&self) -> Timestamp {
