@@ -166,14 +166,16 @@ pub struct EffectDetail {
     pub lookups: Vec<Value>,
     /// What was decided by whom.
     pub decisions: Vec<Value>,
+    /// Its ledger entries, the exact requests among them.
+    pub history: Vec<EntryView>,
     /// When its latest entry was made.
     pub updated_at: String,
 }
 
 impl EffectDetail {
-    /// The view of an effect.
+    /// The view of an effect with its entries.
     #[must_use]
-    pub fn of(effect: &Effect, lease_live: bool) -> Self {
+    pub fn of(effect: &Effect, lease_live: bool, history: Vec<EntryView>) -> Self {
         let proposal = &effect.proposal;
         let class = effect.contract().class();
         Self {
@@ -215,6 +217,7 @@ impl EffectDetail {
                 .map(|(at, probe)| serde_json::json!({ "at": at.to_string(), "lookup": json(probe) }))
                 .collect(),
             decisions: effect.decisions.iter().map(json).collect(),
+            history,
             updated_at: effect.updated_at.to_string(),
         }
     }

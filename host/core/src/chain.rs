@@ -260,14 +260,28 @@ impl Entry {
 /// Puts an entry in its place after `head`.
 #[must_use]
 pub fn seal(run: &RunId, head: Head, fence: Fence, entry: &NewEntry) -> Entry {
+    let body = json::canonical(&entry.content.to_value());
+    seal_text(run, head, fence, entry.at, &entry.content, body)
+}
+
+/// As [`seal`], with the canonical JSON of the content made before: the single writer of a ledger has no time for that.
+#[must_use]
+pub fn seal_text(
+    run: &RunId,
+    head: Head,
+    fence: Fence,
+    at: Timestamp,
+    content: &Content,
+    body: String,
+) -> Entry {
     let mut sealed = Entry {
         run: run.clone(),
         seq: head.seq + 1,
         fence,
-        at: entry.at,
-        effect: entry.content.effect().cloned(),
-        kind: entry.content.kind().to_owned(),
-        body: json::canonical(&entry.content.to_value()),
+        at,
+        effect: content.effect().cloned(),
+        kind: content.kind().to_owned(),
+        body,
         prev: head.hash,
         hash: [0; 32],
     };

@@ -295,6 +295,9 @@ pub struct UnknownReason {
     pub answered: bool,
     /// Set when nothing may be sent or concluded automatically: the provider says our key is in use with other bytes.
     pub quarantined: bool,
+    /// Whether the answer broke the operation's own response schema: the tool file and the provider have drifted apart.
+    #[serde(default)]
+    pub breach: bool,
     /// The earliest instant of the next move.
     pub not_before: Option<Timestamp>,
     /// What the provider said, as far as it may be kept.

@@ -122,6 +122,7 @@ pub fn without_answer(effect: &Effect, rule: &str, message: &str) -> UnknownReas
         external_id: effect.unknown.as_ref().and_then(|before| before.external_id.clone()),
         answered: false,
         quarantined: false,
+        breach: false,
         not_before: None,
         detail: serde_json::Value::Null,
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use twice_core::chain::{self, Content, Head, NewEntry};
+use twice_core::chain::{self, Content, Entry, Head, NewEntry};
 use twice_core::effect::State;
 use twice_core::event::RunEvent;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
@@ -14,7 +14,7 @@ use twice_core::{json, transition};
 use crate::batch::{Batch, Birth, Refused, Staged};
 use crate::rows::{self, RunLock};
 use crate::rules;
-use crate::stored::{Change, Write};
+use crate::stored::{Change, Ready, Write};
 use crate::work::{Reply, Start, Work};
 use crate::{Claim, ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started, sql};
 
@@ -54,21 +54,21 @@ impl Batch<'_> {
             return Err(rules::absent("definition", &start.definition).into());
         }
         let now = self.now().await?;
-        let entry = chain::seal(&start.id, Head::empty(&start.id), Fence(0), &start.entry);
+        let entry = sealed(&start.id, Head::empty(&start.id), Fence(0), &start.entry);
         let head = Head { seq: entry.seq, hash: entry.hash };
         let birth = Birth {
             caller_key: start.caller_key.clone(),
             workflow: start.workflow.clone(),
             definition: start.definition.clone(),
             input: start.input.clone(),
-            created_at: start.entry.at.0,
+            created_at: start.entry.entry.at.0,
         };
         let mut record = start.record()?;
         let mut entries = vec![Staged { entry, moved: None }];
         let mut lock = lock_of(&record, head, now);
         let mut created = None;
         if let Some(by) = &start.claim {
-            let taken = take(&mut record, head, by, start.entry.at, now, false);
+            let taken = take(&mut record, head, by, start.entry.entry.at, now, false);
             lock = lock_of(&record, taken.head, now);
             entries.push(taken.entry);
             created = Some(Claim { fence: record.fence, head: taken.head, run: record });
@@ -265,10 +265,10 @@ impl Batch<'_> {
             states.insert(&projection.id, state);
         }
         let mut staged = Vec::with_capacity(write.entries.len());
-        for new in &write.entries {
-            let moved = move_of(new, &mut states)
+        for ready in &write.entries {
+            let moved = move_of(&ready.entry, &mut states)
                 .map_err(|rule| rules::refused(&write.run, lock.state, rule))?;
-            let entry = chain::seal(&write.run, lock.head, fence, new);
+            let entry = sealed(&write.run, lock.head, fence, ready);
             lock.head = Head { seq: entry.seq, hash: entry.hash };
             lock.updated_at = entry.at.0;
             staged.push(Staged { entry, moved });
@@ -304,6 +304,11 @@ impl Batch<'_> {
         self.execute(sql::PUT_MODULE_NAME, args).await?;
         Ok(Reply::Done)
     }
+}
+
+fn sealed(run: &RunId, head: Head, fence: Fence, ready: &Ready) -> Entry {
+    let NewEntry { content, at } = &ready.entry;
+    chain::seal_text(run, head, fence, *at, content, ready.body.clone())
 }
 
 /// The move that an entry is, if it is about an effect; takes it in `states`.

@@ -177,7 +177,7 @@ impl Memory {
         }
         let refuse = |rule| rules::refused(&write.run, state, rule);
         for new in &write.entries {
-            let Content::Effect { effect, event } = &new.content else { continue };
+            let Content::Effect { effect, event } = &new.entry.content else { continue };
             let state = states.get_mut(effect).ok_or_else(|| refuse(rules::EFFECT_MISSING))?;
             let next = transition::next(*state, event.kind());
             *state = Some(next.map_err(|_| refuse(rules::ILLEGAL_MOVE))?);
@@ -192,7 +192,7 @@ impl Memory {
             self.effects.insert(projection.id.clone(), (write.run.clone(), projection));
         }
         let run = self.run(&write.run)?;
-        write.entries.iter().for_each(|entry| run.push(entry));
+        write.entries.iter().for_each(|ready| run.push(&ready.entry));
         if let Some(change) = write.change {
             let record = &mut run.record;
             let damaged = |column, problem: serde_json::Error| LedgerError::Corrupt {
@@ -251,7 +251,7 @@ impl Ledger for MemoryLedger {
             claim: new.claim,
         };
         let record = start.record()?;
-        let (key, entry) = (start.caller_key, start.entry);
+        let (key, entry) = (start.caller_key, start.entry.entry);
         let mut run = Run { record, caller_key: key, claim_at: Some(now), entries: Vec::new() };
         run.push(&entry);
         let claimed = start.claim.map(|by| run.take(&by, entry.at, now));

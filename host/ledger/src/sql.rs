@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 /// How many rows or ids the prepared forms of a [`Bulk`] statement take. Few sizes, so that they stay prepared; none
 /// larger, because SQLite looks each numbered placeholder up by walking over all before it.
-pub(crate) const SIZES: [usize; 3] = [32, 8, 1];
+pub(crate) const SIZES: [usize; 6] = [32, 16, 8, 4, 2, 1];
 
 macro_rules! now {
     () => {
@@ -135,7 +135,7 @@ impl Bulk {
         Self::build(head, tail, |row| format!("${}", row + 1))
     }
 
-    /// The texts live as long as the program: there are three of each statement.
+    /// The texts live as long as the program: there are few of each statement.
     fn build(head: &str, tail: &str, item: impl Fn(usize) -> String) -> Self {
         let forms = SIZES.map(|size| {
             let items: Vec<_> = (0..size).map(&item).collect();
@@ -307,7 +307,7 @@ mod tests {
     fn forms_fit() {
         let bulk = Bulk::ids("(", ")");
         for (rows, most, least) in
-            [(1, 1, 1), (2, 1, 8), (8, 8, 8), (9, 8, 32), (32, 32, 32), (33, 32, 32)]
+            [(1, 1, 1), (2, 2, 2), (3, 2, 4), (8, 8, 8), (9, 8, 16), (32, 32, 32), (33, 32, 32)]
         {
             assert_eq!((bulk.at_most(rows).1, bulk.at_least(rows).1), (most, least), "{rows}");
         }

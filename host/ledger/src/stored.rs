@@ -64,11 +64,18 @@ impl Projection {
     }
 }
 
+/// An entry with its body as it will be hashed and stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Ready {
+    pub(crate) entry: NewEntry,
+    pub(crate) body: String,
+}
+
 /// Entries, effects and change of one write, ready to be stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
     pub(crate) run: RunId,
-    pub(crate) entries: Vec<NewEntry>,
+    pub(crate) entries: Vec<Ready>,
     pub(crate) effects: Vec<Projection>,
     pub(crate) change: Option<Change>,
 }
@@ -110,23 +117,28 @@ impl Cleaner {
         }
     }
 
-    pub(crate) fn entry(&self, entry: NewEntry) -> Result<NewEntry, LedgerError> {
+    pub(crate) fn entry(&self, entry: NewEntry) -> Result<Ready, LedgerError> {
         let redactor = self.redactor();
         let mut value = entry.content.to_value();
         if !redactor.finds_in(&value) {
-            return Ok(entry);
+            return Ok(Ready { entry, body: json::canonical(&value) });
         }
         redactor.value(&mut value);
+        let body = json::canonical(&value);
         let effect = match &entry.content {
             Content::Effect { effect, .. } => Some(effect.clone()),
             Content::Run(_) => None,
         };
-        let content = Content::from_stored(entry.content.kind(), effect, &json::canonical(&value))
-            .map_err(|problem| LedgerError::NotApplied {
-                action: "keep an entry readable without the secret in it",
-                source: sqlx::Error::Encode(problem.to_string().into()),
+        let content =
+            Content::from_stored(entry.content.kind(), effect, &body).map_err(|problem| {
+                LedgerError::NotApplied {
+                    action: "keep an entry readable without the secret in it",
+                    source: sqlx::Error::Encode(problem.to_string().into()),
+                }
             })?;
-        Ok(NewEntry { content, at: entry.at })
+        // What is read back is what is hashed, in case the two differ in more than the secret.
+        let body = json::canonical(&content.to_value());
+        Ok(Ready { entry: NewEntry { content, at: entry.at }, body })
     }
 
     pub(crate) fn write(

@@ -1,11 +1,11 @@
 //! What the writer is asked to do, and what it answers.
 
-use twice_core::chain::{Head, NewEntry};
+use twice_core::chain::Head;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::run::{Progress, RunState};
 use twice_core::time::Timestamp;
 
-use crate::stored::Write;
+use crate::stored::{Ready, Write};
 use crate::{ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started};
 
 /// A run to start, ready to be stored.
@@ -16,7 +16,7 @@ pub(crate) struct Start {
     pub(crate) workflow: Name,
     pub(crate) definition: String,
     pub(crate) input: String,
-    pub(crate) entry: NewEntry,
+    pub(crate) entry: Ready,
     pub(crate) claim: Option<ClaimBy>,
 }
 
@@ -44,8 +44,8 @@ impl Start {
             lease_live: false,
             lease_until: None,
             crashes: 0,
-            created_at: self.entry.at,
-            updated_at: self.entry.at,
+            created_at: self.entry.entry.at,
+            updated_at: self.entry.entry.at,
         })
     }
 }

@@ -17,7 +17,7 @@ use super::progress::Watch;
 use super::run;
 use super::term::Column;
 use crate::engine::operator::{Decision, Finding};
-use crate::view::{EffectDetail, EffectView};
+use crate::view::{EffectDetail, EffectView, EntryView};
 
 /// List, show and settle effects.
 #[derive(Debug, Subcommand)]
@@ -206,7 +206,8 @@ impl Show {
         let ledger = place.ledger(&Arc::default()).await?;
         let effect = find(ledger.as_ref(), &self.effect).await?;
         let run = ledger.run(&effect.run).await?;
-        let detail = EffectDetail::of(&effect, run.is_some_and(|run| run.lease_live));
+        let history = history(ledger.as_ref(), &effect).await?;
+        let detail = EffectDetail::of(&effect, run.is_some_and(|run| run.lease_live), history);
         if self.json {
             out.json(&detail);
         } else {
@@ -239,6 +240,8 @@ fn print_effect(out: &Out, effect: &EffectDetail) {
     ];
     lines.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     lines.extend(effect.attempt_log.iter().map(|attempt| ("attempt", attempt.to_string())));
+    let requested = effect.history.iter().filter(|entry| entry.kind == "requested");
+    lines.extend(requested.map(|entry| ("request", entry.body["data"]["request"].to_string())));
     lines.extend(effect.lookups.iter().map(|lookup| ("lookup", lookup.to_string())));
     lines.extend(effect.decisions.iter().map(|decision| ("decision", decision.to_string())));
     out.fields(&lines);
@@ -325,6 +328,21 @@ fn decision(by: &Option<String>, why: &str, option: &str) -> anyhow::Result<Deci
     }
     let who = by.clone().unwrap_or_else(|| "unknown".to_owned());
     Ok(Decision { who, why: why.to_owned() })
+}
+
+/// The entries about an effect, in their order.
+async fn history(ledger: &dyn Ledger, effect: &Effect) -> anyhow::Result<Vec<EntryView>> {
+    let mut found = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = ledger.history(&effect.run, after, PAGE_MAX).await?;
+        let about = page.iter().filter(|entry| entry.effect.as_ref() == Some(&effect.id));
+        found.extend(about.map(EntryView::of));
+        match page.last() {
+            Some(last) if page.len() == PAGE_MAX as usize => after = last.seq,
+            Some(_) | None => return Ok(found),
+        }
+    }
 }
 
 /// The effect of that id, or the only one whose id begins so.

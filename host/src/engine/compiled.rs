@@ -117,14 +117,14 @@ impl CompiledSlot {
         Some(lines.join("; "))
     }
 
-    /// Whether the slot's policy permits these args in this state.
+    /// Whether the slot's policy permits these args in this state, which is made only for a policy that can look at it.
     #[must_use]
-    pub fn permission(&self, args: &Value, state: &Value) -> Permission {
+    pub fn permission(&self, args: &Value, state: impl FnOnce() -> Value) -> Permission {
         let Some(policy) = &self.policy else {
             return Permission::Permitted("granted by the workflow".to_owned());
         };
         let text = self.slot.allow.clone().unwrap_or_default();
-        match policy.permits(args, state) {
+        match policy.permits(args, &state()) {
             Ok(true) => Permission::Permitted(text),
             Ok(false) => Permission::Refused {
                 message: format!(

@@ -45,7 +45,7 @@ pub enum Stop {
 /// What the network is asked in one round.
 enum Move {
     Send { id: EffectId, prepared: Box<Prepared<AnyRequest>> },
-    Lookup { id: EffectId },
+    Lookup { effect: Box<Effect> },
 }
 
 /// What the network answered.
@@ -101,18 +101,18 @@ fn plan(
     id: &EffectId,
 ) -> Result<Planned, EngineError> {
     loop {
-        let Some(effect) = session.effect(id).cloned() else { return Ok(Planned::Answered) };
-        let Some(slot) = context.slot_of(&effect) else {
+        let Some(effect) = session.effect(id) else { return Ok(Planned::Answered) };
+        let Some(slot) = context.slot_of(effect) else {
             return Ok(Planned::Stop(Stop::Person {
                 why: format!("effect {id} belongs to no slot of the pinned definition"),
             }));
         };
-        match reconcile::next(&effect, session.fence, session.now()) {
+        match reconcile::next(effect, session.fence, session.now()) {
             Next::Answered => return Ok(Planned::Answered),
             Next::Wait { until, why } => return Ok(Planned::Stop(Stop::Wait { until, why })),
             Next::Person { why } => return Ok(Planned::Stop(Stop::Person { why })),
             Next::Authorize => {
-                let event = authorize(session, &effect, slot);
+                let event = authorize(session, effect, slot);
                 session.record(id, event)?;
             }
             Next::MarkUnknown(reason) => {
@@ -121,19 +121,27 @@ fn plan(
             }
             Next::GiveUp(failure) => session.record(id, EffectEvent::Failed(failure))?,
             Next::Lookup => {
-                return Ok(Planned::Move(Move::Lookup { id: id.clone() }));
+                return Ok(Planned::Move(Move::Lookup { effect: Box::new(effect.clone()) }));
             }
-            Next::Send { attempt } => {
-                if let Some(planned) = start_attempt(session, context, &effect, slot, attempt)? {
-                    return Ok(planned);
+            Next::Send { attempt } => match build(context, effect, slot) {
+                Built::Ready(prepared) => {
+                    let start = AttemptStart {
+                        attempt,
+                        request: prepared.stored.clone(),
+                        body_hash: prepared.body_hash.clone(),
+                    };
+                    session.record(id, EffectEvent::Requested(start))?;
+                    return Ok(Planned::Move(Move::Send { id: id.clone(), prepared }));
                 }
-            }
+                Built::Failed(failure) => session.record(id, EffectEvent::Failed(failure))?,
+                Built::Stop(stop) => return Ok(Planned::Stop(stop)),
+            },
         }
     }
 }
 
 fn authorize(session: &Session, effect: &Effect, slot: &CompiledSlot) -> EffectEvent {
-    match slot.permission(&effect.proposal.args, &policy_state(session)) {
+    match slot.permission(&effect.proposal.args, || policy_state(session)) {
         Permission::Permitted(policy) => EffectEvent::Authorized(Authorization {
             policy,
             request_hash: effect.proposal.request_hash.clone(),
@@ -150,59 +158,47 @@ fn authorize(session: &Session, effect: &Effect, slot: &CompiledSlot) -> EffectE
     }
 }
 
-/// Builds the request and records its start; a request that cannot be built fails the effect instead, unless an earlier
-/// one may have happened.
-fn start_attempt(
-    session: &mut Session,
-    context: &StepContext,
-    effect: &Effect,
-    slot: &CompiledSlot,
-    attempt: u32,
-) -> Result<Option<Planned>, EngineError> {
+/// What came of building a request.
+enum Built {
+    Ready(Box<Prepared<AnyRequest>>),
+    Failed(Failure),
+    Stop(Stop),
+}
+
+/// Builds the request; one that cannot be built fails the effect, unless an earlier one may have happened.
+fn build(context: &StepContext, effect: &Effect, slot: &CompiledSlot) -> Built {
     let prepared = match context.drivers().prepare(&call(effect, slot)) {
         Ok(prepared) => prepared,
         Err(problem) if effect.state == State::Unknown => {
-            return Ok(Some(Planned::Stop(Stop::Person {
+            return Built::Stop(Stop::Person {
                 why: format!(
                     "effect {} is UNKNOWN and its request cannot be built again: {problem}",
                     effect.id
                 ),
-            })));
+            });
         }
         Err(problem) => {
-            session.record(
-                &effect.id,
-                EffectEvent::Failed(Failure {
-                    code: "not_built".to_owned(),
-                    message: problem.to_string(),
-                    denied: false,
-                    source: None,
-                    rule: None,
-                    verdict: None,
-                    detail: Value::Null,
-                }),
-            )?;
-            return Ok(None);
+            return Built::Failed(Failure {
+                code: "not_built".to_owned(),
+                message: problem.to_string(),
+                denied: false,
+                source: None,
+                rule: None,
+                verdict: None,
+                detail: Value::Null,
+            });
         }
     };
     let differs = |sent: &Attempt| sent.in_doubt() && sent.body_hash != prepared.body_hash;
     if effect.attempts.iter().any(differs) {
-        return Ok(Some(Planned::Stop(Stop::Person {
+        return Built::Stop(Stop::Person {
             why: format!(
                 "effect {} would be sent again with other bytes than those that may have been processed; nothing was sent. A setting that its request is built from has changed; restore it, or decide with `twice effects resolve {}`",
                 effect.id, effect.id
             ),
-        })));
+        });
     }
-    session.record(
-        &effect.id,
-        EffectEvent::Requested(AttemptStart {
-            attempt,
-            request: prepared.stored.clone(),
-            body_hash: prepared.body_hash.clone(),
-        }),
-    )?;
-    Ok(Some(Planned::Move(Move::Send { id: effect.id.clone(), prepared: Box::new(prepared) })))
+    Built::Ready(Box::new(prepared))
 }
 
 fn call<'a>(effect: &'a Effect, slot: &'a CompiledSlot) -> Call<'a> {
@@ -224,8 +220,6 @@ async fn perform(
     let send_before = session.lease.good_until();
     let mut replies = FuturesUnordered::new();
     for planned in moves {
-        let (Move::Send { id, .. } | Move::Lookup { id }) = &planned;
-        let Some(effect) = session.effect(id).cloned() else { continue };
         let context = context.clone();
         if matches!(planned, Move::Lookup { .. }) {
             session.boundaries.pass(Boundary::BeforeLookup);
@@ -236,7 +230,7 @@ async fn perform(
                     let exchange = context.drivers().send(prepared.request, send_before).await;
                     Reply::Sent { id, exchange }
                 }
-                Move::Lookup { id } => {
+                Move::Lookup { effect } => {
                     let (request, result) = match context.slot_of(&effect) {
                         Some(slot) => context.drivers().lookup(&call(&effect, slot)).await,
                         None => (
@@ -244,7 +238,7 @@ async fn perform(
                             ProbeResult::Error { message: "no such slot any more".to_owned() },
                         ),
                     };
-                    Reply::LookedUp { id, request, result }
+                    Reply::LookedUp { id: effect.id, request, result }
                 }
             }
         });
@@ -263,24 +257,26 @@ async fn take_in(
     match reply {
         Reply::Sent { id, exchange } => {
             session.boundaries.pass(Boundary::AfterReply);
-            let Some(effect) = session.effect(&id).cloned() else { return Ok(()) };
-            let Some(slot) = context.slot_of(&effect) else { return Ok(()) };
+            let Some(effect) = session.effect(&id) else { return Ok(()) };
+            let Some(slot) = context.slot_of(effect) else { return Ok(()) };
             let clean = effect.indeterminate_attempts().count() <= 1;
             let declared = &slot.operation.declarations;
             let outcome = outcome::classify(&exchange, declared, &effect.proposal.args, clean);
-            let event = outcome::settle(&effect, outcome, session.now());
+            let event = outcome::settle(effect, outcome, session.now());
+            let class = effect.contract().class();
             session.record(&id, event)?;
             // Nothing else could tell later what this answer told: it is made durable at once.
-            if effect.contract().class() == ToolClass::Neither {
+            if class == ToolClass::Neither {
                 session.flush().await?;
             }
         }
         Reply::LookedUp { id, request, result } => {
             session.boundaries.pass(Boundary::AfterLookup);
-            let Some(effect) = session.effect(&id).cloned() else { return Ok(()) };
-            let Some(slot) = context.slot_of(&effect) else { return Ok(()) };
+            let Some(effect) = session.effect(&id) else { return Ok(()) };
+            let Some(slot) = context.slot_of(effect) else { return Ok(()) };
             let expose = &slot.operation.declarations.expose;
-            for event in outcome::settle_probe(&effect, result, request, expose, session.now()) {
+            let events = outcome::settle_probe(effect, result, request, expose, session.now());
+            for event in events {
                 session.record(&id, event)?;
             }
         }

@@ -100,12 +100,12 @@ impl Gateway {
             return Ok(Err(stop));
         }
         let mut answers = Vec::with_capacity(routes.len());
-        for (route, request) in routes.into_iter().zip(&requests) {
+        for route in routes {
             answers.push(match route {
                 Routed::Answer(answer) => answer,
-                Routed::Foreign(effect) => self.answer_of(&effect, None),
-                Routed::Own(id) => match self.session.effect(&id).cloned() {
-                    Some(effect) => self.answer_of(&effect, Some(request)),
+                Routed::Foreign(effect) => answer_of(&mut self.clock, &effect, false),
+                Routed::Own(id) => match self.session.effect(&id) {
+                    Some(effect) => answer_of(&mut self.clock, effect, true),
                     None => refused_answer(&Refusal {
                         policy: "ledger",
                         message: format!("effect {id} vanished from its step"),
@@ -175,6 +175,11 @@ impl Gateway {
             };
             match known {
                 None => {
+                    let operation = format!("{}.{}", proposal.tool, proposal.operation);
+                    let open = context.circuits().open(&self.session, &operation).await?;
+                    if let Some(stop) = open {
+                        return Ok(Err(stop));
+                    }
                     self.session.record(&id, EffectEvent::Proposed(proposal))?;
                     return Ok(Ok(self.own(id)));
                 }
@@ -296,38 +301,39 @@ impl Gateway {
         });
         Routed::Answer(refused_answer(&refusal))
     }
+}
 
-    fn answer_of(&mut self, effect: &Effect, request: Option<&EffectRequest>) -> EffectAnswer {
-        if let Some(at) = effect.answered_at {
-            self.clock.advance(at);
+/// What the guest is told about an answered effect; its clock moves to when that was. What a person decided about a conflict
+/// holds for the run that owns the effect.
+fn answer_of(clock: &mut DurableClock, effect: &Effect, own: bool) -> EffectAnswer {
+    if let Some(at) = effect.answered_at {
+        clock.advance(at);
+    }
+    if own
+        && let Some(decision) = effect.decisions.last()
+        && decision.decision == ConflictRule::Fail
+    {
+        return EffectAnswer::Failed {
+            code: "conflict".to_owned(),
+            message: format!("decided by {}: {}", decision.who, decision.why),
+        };
+    }
+    match (&effect.receipt, &effect.failure) {
+        (Some(receipt), _) => EffectAnswer::Receipt {
+            effect_id: effect.id.to_string(),
+            body: json::canonical(&receipt.exposed),
+        },
+        (None, Some(failure)) if failure.denied => EffectAnswer::Denied {
+            policy: failure.detail["policy"].as_str().unwrap_or(&failure.code).to_owned(),
+            message: failure.message.clone(),
+        },
+        (None, Some(failure)) => {
+            EffectAnswer::Failed { code: failure.code.clone(), message: failure.message.clone() }
         }
-        if request.is_some()
-            && let Some(decision) = effect.decisions.last()
-            && decision.decision == ConflictRule::Fail
-        {
-            return EffectAnswer::Failed {
-                code: "conflict".to_owned(),
-                message: format!("decided by {}: {}", decision.who, decision.why),
-            };
-        }
-        match (&effect.receipt, &effect.failure) {
-            (Some(receipt), _) => EffectAnswer::Receipt {
-                effect_id: effect.id.to_string(),
-                body: json::canonical(&receipt.exposed),
-            },
-            (None, Some(failure)) if failure.denied => EffectAnswer::Denied {
-                policy: failure.detail["policy"].as_str().unwrap_or(&failure.code).to_owned(),
-                message: failure.message.clone(),
-            },
-            (None, Some(failure)) => EffectAnswer::Failed {
-                code: failure.code.clone(),
-                message: failure.message.clone(),
-            },
-            (None, None) => EffectAnswer::Failed {
-                code: "internal".to_owned(),
-                message: format!("effect {} is {} without an answer", effect.id, effect.state),
-            },
-        }
+        (None, None) => EffectAnswer::Failed {
+            code: "internal".to_owned(),
+            message: format!("effect {} is {} without an answer", effect.id, effect.state),
+        },
     }
 }
 

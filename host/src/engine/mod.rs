@@ -2,6 +2,7 @@
 //! no rules itself.
 
 pub mod boundary;
+mod circuit;
 pub mod compiled;
 mod drive;
 mod durable;
@@ -33,6 +34,7 @@ pub use drive::Stop;
 pub use error::EngineError;
 
 use self::boundary::{Boundaries, Boundary};
+use self::circuit::Circuits;
 use self::compiled::{Compiled, CompiledNode, CompiledSlot};
 use self::lease::{Heartbeat, LeaseClock};
 use self::observer::{Observer, Progress};
@@ -68,7 +70,13 @@ pub struct Engine {
     parts: Parts,
     compiled: Mutex<HashMap<String, Arc<Compiled>>>,
     components: Mutex<HashMap<String, Component>>,
+    circuits: Arc<Circuits>,
+    /// Definitions that the ledger is known to have, with their digests; the newest last.
+    pinned: Mutex<Vec<Arc<(Definition, String)>>>,
 }
+
+/// How many definitions are remembered as stored.
+const PINNED_MAX: usize = 16;
 
 /// How a run stands when the executor lets go of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,7 +138,13 @@ impl Engine {
     /// The executor made of `parts`.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { parts, compiled: Mutex::new(HashMap::new()), components: Mutex::new(HashMap::new()) }
+        Self {
+            parts,
+            compiled: Mutex::new(HashMap::new()),
+            components: Mutex::new(HashMap::new()),
+            circuits: Arc::default(),
+            pinned: Mutex::new(Vec::new()),
+        }
     }
 
     /// The ledger it records in.
@@ -153,8 +167,7 @@ impl Engine {
         self.refuse_secret("the run's input", &run.input)?;
         self.refuse_secret("the run's id", &Value::from(run.id.as_str()))?;
         self.refuse_secret("the run's key", &Value::from(run.caller_key.clone()))?;
-        let digest = definition.digest();
-        self.parts.ledger.put_definition(&digest, &definition.to_text()).await?;
+        let digest = self.pin(definition).await?;
         let event = RunEvent::Started {
             workflow: definition.workflow.name.clone(),
             version: definition.workflow.version,
@@ -178,6 +191,22 @@ impl Engine {
             }
             Started::Existing(record) => StartedRun::Existing(record),
         })
+    }
+
+    /// Stores a definition unless it is known to be stored; returns its digest. Definitions are never deleted.
+    async fn pin(&self, definition: &Definition) -> Result<String, EngineError> {
+        let known = lock(&self.pinned).iter().find(|known| known.0 == *definition).cloned();
+        if let Some(known) = known {
+            return Ok(known.1.clone());
+        }
+        let digest = definition.digest();
+        self.parts.ledger.put_definition(&digest, &definition.to_text()).await?;
+        let mut pinned = lock(&self.pinned);
+        if pinned.len() == PINNED_MAX {
+            pinned.remove(0);
+        }
+        pinned.push(Arc::new((definition.clone(), digest.clone())));
+        Ok(digest)
     }
 
     /// Reads the secrets of a definition's tools, so that what is recorded and shown from now on is kept clean of them.
@@ -321,8 +350,12 @@ impl Engine {
             let Some(node) = next_node(&session, &compiled) else {
                 return complete(session, &compiled).await;
             };
-            let context =
-                StepContext::new(Arc::clone(&compiled), node, Arc::clone(&self.parts.drivers));
+            let context = StepContext::new(
+                Arc::clone(&compiled),
+                node,
+                Arc::clone(&self.parts.drivers),
+                Arc::clone(&self.circuits),
+            );
             let end;
             (session, end) = step::run(session, context, &self.parts.sandbox, fresh).await?;
             fresh = true;

@@ -41,6 +41,8 @@ pub(super) struct Session {
     entries: Vec<NewEntry>,
     touched: BTreeSet<EffectId>,
     advanced: bool,
+    /// Whether the checkpoint differs from the one that was handed to the ledger last.
+    moved: bool,
     writing: Option<JoinHandle<Result<Head, LedgerError>>>,
 }
 
@@ -68,6 +70,7 @@ impl Session {
             entries: Vec::new(),
             touched: BTreeSet::new(),
             advanced: false,
+            moved: false,
             writing: None,
         }
     }
@@ -76,6 +79,12 @@ impl Session {
     #[must_use]
     pub(super) const fn id(&self) -> &RunId {
         &self.run.id
+    }
+
+    /// The ledger, for reading.
+    #[must_use]
+    pub(super) fn ledger(&self) -> &dyn Ledger {
+        self.ledger.as_ref()
     }
 
     /// The host's clock.
@@ -185,6 +194,7 @@ impl Session {
     pub(super) fn record_run(&mut self, event: RunEvent) {
         let at = self.now();
         self.progress.apply(&event, at);
+        self.moved |= matches!(event, RunEvent::StepCompleted { .. } | RunEvent::StepFailed { .. });
         self.advanced |= matches!(event, RunEvent::StepCompleted { .. });
         self.entries.push(NewEntry { content: Content::Run(event), at });
     }
@@ -194,7 +204,8 @@ impl Session {
         self.observer.observe(&self.run.id, progress);
     }
 
-    /// Makes everything recorded durable, as one transaction, with the run going on.
+    /// Makes everything recorded durable, as one transaction, with the run going on. The checkpoint is written only when a
+    /// step moved it: an effect does not, and it may be long.
     ///
     /// # Errors
     /// [`EngineError::Ledger`]; after `Indeterminate` nothing may be sent, and the run is given up to be claimed afresh.
@@ -202,13 +213,13 @@ impl Session {
         if self.entries.is_empty() {
             return self.finish_write().await;
         }
-        let change = RunChange {
+        let change = self.moved.then(|| RunChange {
             state: RunState::Running,
             progress: self.progress.clone(),
             output: None,
             reason: None,
             due_at: None,
-        };
+        });
         self.write(change).await
     }
 
@@ -224,12 +235,12 @@ impl Session {
         output: Option<serde_json::Value>,
     ) -> Result<(), EngineError> {
         let progress = self.progress.clone();
-        self.write(RunChange { state, progress, output, reason, due_at }).await
+        self.write(Some(RunChange { state, progress, output, reason, due_at })).await
     }
 
     /// A call of the guest may be cut off at any await by its time limit. What was handed to the ledger is then still
     /// under way, so it runs as a task of its own and the next write waits for it first.
-    async fn write(&mut self, change: RunChange) -> Result<(), EngineError> {
+    async fn write(&mut self, change: Option<RunChange>) -> Result<(), EngineError> {
         self.finish_write().await?;
         let effect_of = |id| self.effects.get(id).or_else(|| self.carried.get(id));
         let effects = self.touched.iter().filter_map(effect_of).cloned().collect();
@@ -238,9 +249,10 @@ impl Session {
             fence: self.fence,
             entries: std::mem::take(&mut self.entries),
             effects,
-            run_change: Some(change),
+            run_change: change,
             progress_made: std::mem::take(&mut self.advanced),
         };
+        self.moved = false;
         self.touched.clear();
         self.carried.clear();
         let ledger = Arc::clone(&self.ledger);

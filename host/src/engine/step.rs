@@ -15,6 +15,7 @@ use twice_sandbox::{Ended, Sandbox};
 
 use super::Performer;
 use super::boundary::Boundary;
+use super::circuit::Circuits;
 use super::compiled::{Compiled, CompiledNode, CompiledSlot};
 use super::drive::{self, Stop};
 use super::error::EngineError;
@@ -29,13 +30,24 @@ pub(super) struct StepContext {
     compiled: Arc<Compiled>,
     node: usize,
     drivers: Arc<Performer>,
+    circuits: Arc<Circuits>,
 }
 
 impl StepContext {
     /// The context of the node at that place in the definition.
     #[must_use]
-    pub(super) const fn new(compiled: Arc<Compiled>, node: usize, drivers: Arc<Performer>) -> Self {
-        Self { compiled, node, drivers }
+    pub(super) const fn new(
+        compiled: Arc<Compiled>,
+        node: usize,
+        drivers: Arc<Performer>,
+        circuits: Arc<Circuits>,
+    ) -> Self {
+        Self { compiled, node, drivers, circuits }
+    }
+
+    /// The circuits of the tools' operations.
+    pub(super) fn circuits(&self) -> &Circuits {
+        &self.circuits
     }
 
     /// The node.

@@ -15,7 +15,7 @@ use super::{Call, Driver, PrepareError, Prepared};
 #[derive(Debug)]
 pub enum AnyRequest {
     /// Of an `http` tool.
-    Http(HttpReady),
+    Http(Box<HttpReady>),
     /// Of a driver that performs in this process, in that driver's own form. [`Drivers`] makes none and sends none.
     InProcess(Value),
 }
@@ -41,14 +41,14 @@ impl Driver for Drivers {
         match &call.tool.kind {
             ToolKind::Http(_) => {
                 let Prepared { stored, body_hash, request } = self.http.prepare(call)?;
-                Ok(Prepared { stored, body_hash, request: AnyRequest::Http(request) })
+                Ok(Prepared { stored, body_hash, request: AnyRequest::Http(Box::new(request)) })
             }
         }
     }
 
     async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {
         match request {
-            AnyRequest::Http(request) => self.http.send(request, send_before).await,
+            AnyRequest::Http(request) => self.http.send(*request, send_before).await,
             AnyRequest::InProcess(_) => {
                 let message = "no kind of tool performs in this process".to_owned();
                 let fault = Fault { kind: FaultKind::Build, status: None, message };

@@ -2,6 +2,7 @@
 //! own counters, the ledger and the listings have to tell the same.
 
 mod asks;
+mod circuit;
 mod crash;
 mod key;
 mod lookup;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
-use super::percentile;
+use super::{cpu, percentile};
 
 /// How many effects' rows share a commit.
 const GROUPS: u32 = 64;
@@ -27,6 +27,8 @@ pub(super) struct Written {
 pub struct Limit {
     /// Effects whose rows were written per second.
     pub effects_per_second: f64,
+    /// Processor time of the whole process per effect; absent where it cannot be told. Microseconds.
+    pub cpu_us_per_effect: Option<f64>,
     /// How many effects shared a commit.
     pub effects_per_commit: u32,
     /// Rows of entries per effect; rows of effects and runs come on top, two of each per effect as in a sequential run.
@@ -91,6 +93,7 @@ pub(super) async fn batched(written: &Written, commits: u32) -> anyhow::Result<L
     let body = "x".repeat(body_bytes.round() as usize);
     let entries = entries as usize;
     let projections = 4 * GROUPS as usize;
+    let cpu_before = cpu::used_us();
     let begun = Instant::now();
     let mut made = 0;
     while made < commits || (commits > 50 && begun.elapsed() < Duration::from_millis(500)) {
@@ -118,9 +121,11 @@ pub(super) async fn batched(written: &Written, commits: u32) -> anyhow::Result<L
         made += 1;
     }
     let seconds = begun.elapsed().as_secs_f64();
+    let cpu = cpu::used_us().zip(cpu_before).map(|(after, before)| after - before);
     connection.close().await?;
     Ok(Limit {
         effects_per_second: f64::from(made * GROUPS) / seconds,
+        cpu_us_per_effect: cpu.map(|us| us / f64::from(made * GROUPS)),
         effects_per_commit: GROUPS,
         entry_rows_per_effect: written.entries_per_effect,
         body_bytes_per_effect: written.body_bytes_per_effect,

@@ -35,7 +35,7 @@ impl Amount {
     /// Enough for numbers that mean something.
     pub const FULL: Self = Self {
         calls: 20_000,
-        effects_per_lane: 256,
+        effects_per_lane: 128,
         effects_min: 2_048,
         lanes: &[1, 16, 64],
         commits: 200,

@@ -5,7 +5,7 @@ use super::{Case, Report};
 /// One column: its heading and what stands in it.
 type Column = (&'static str, fn(&Case) -> String);
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     ("run", |case| case.shape.to_owned()),
     ("at once", |case| case.concurrent_runs.to_string()),
     ("effects/s", |case| format!("{:.0}", case.effects_per_second)),
@@ -15,13 +15,15 @@ const COLUMNS: [Column; 12] = [
     ("entries/effect", |case| format!("{:.2}", case.entries_per_effect)),
     ("p50 ms", |case| format!("{:.2}", case.run_p50_ms)),
     ("p99 ms", |case| format!("{:.2}", case.run_p99_ms)),
-    ("cpu us/effect", |case| match case.cpu_us_per_effect {
-        Some(us) => format!("{us:.0}"),
-        None => "-".to_owned(),
-    }),
+    ("cpu us/effect", |case| microseconds(case.cpu_us_per_effect)),
     ("limit effects/s", |case| format!("{:.0}", case.limit.effects_per_second)),
+    ("limit cpu us", |case| microseconds(case.limit.cpu_us_per_effect)),
     ("of limit", |case| format!("{:.2}", case.ratio_to_limit)),
 ];
+
+fn microseconds(time: Option<f64>) -> String {
+    time.map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"))
+}
 
 /// The report for people.
 #[must_use]

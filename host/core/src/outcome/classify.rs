@@ -348,7 +348,8 @@ impl Judge<'_> {
                 rule.to_owned(),
                 &format!("it likely happened, but {flaw}"),
             );
-            outcome.contract_breach = self.answer.schema_error.is_some();
+            // Sound JSON that lacks what the operation declares is drift; a damaged body is an accident of transport.
+            outcome.contract_breach = matches!(self.answer.body, Body::Json(_));
             return outcome;
         }
         let mut outcome = self.outcome(Verdict::Succeeded, rule, "it happened");

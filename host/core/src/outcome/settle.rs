@@ -191,6 +191,7 @@ fn unknown(effect: &Effect, outcome: Outcome, now: Timestamp, in_doubt: bool) ->
         external_id: outcome.external_id.or_else(|| before.and_then(|b| b.external_id.clone())),
         answered: outcome.answered || refused || in_doubt && before.is_some_and(|b| b.answered),
         quarantined: outcome.quarantined,
+        breach: outcome.contract_breach,
         not_before: Some(now.plus_ms(wait)),
         detail: outcome.result,
     })

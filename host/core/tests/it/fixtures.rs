@@ -142,6 +142,7 @@ pub(crate) fn unknown() -> UnknownReason {
         external_id: None,
         answered: false,
         quarantined: false,
+        breach: false,
         not_before: None,
         detail: Value::Null,
     }

@@ -326,6 +326,7 @@ impl Story {
             external_id: None,
             answered: false,
             quarantined: false,
+            breach: false,
             not_before: None,
             detail: Value::Null,
         };

@@ -1,0 +1,93 @@
+//! Stops new effects of an operation whose answers break its own response schema: the tool file and the provider have
+//! drifted apart, and each further request would only add to what nobody can read.
+//!
+//! Nothing is kept here but a short memory of what the ledger says: the circuit is open while an effect of the operation is
+//! UNKNOWN because its answer broke the schema, and closes when that effect is settled, by a lookup or a person.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use twice_core::effect::State;
+use twice_core::ids::EffectId;
+use twice_core::limits::PAGE_MAX;
+use twice_core::time::Timestamp;
+use twice_ledger::{EffectFilter, Ledger};
+
+use super::drive::Stop;
+use super::error::EngineError;
+use super::session::Session;
+
+/// How long the ledger's answer is believed. Milliseconds.
+const MEMORY_MS: u64 = 1_000;
+/// How long a run waits before it asks again. Milliseconds.
+const POLL_MS: u64 = 2_000;
+
+/// The circuits of all operations.
+#[derive(Default)]
+pub(super) struct Circuits(Mutex<HashMap<String, Seen>>);
+
+struct Seen {
+    at: Timestamp,
+    breach: Option<EffectId>,
+}
+
+impl Circuits {
+    /// Why a new effect of `operation` (`tool.operation`) may not be proposed now, if it may not.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn open(
+        &self,
+        session: &Session,
+        operation: &str,
+    ) -> Result<Option<Stop>, EngineError> {
+        let known = self.known(operation, session.now());
+        let breach = match known {
+            Some(breach) => breach,
+            None => {
+                let breach = breach_of(session.ledger(), operation).await?;
+                let seen = Seen { at: session.now(), breach: breach.clone() };
+                self.lock().insert(operation.to_owned(), seen);
+                breach
+            }
+        };
+        Ok(breach.map(|effect| Stop::Wait {
+            until: session.now().plus_ms(POLL_MS),
+            why: format!(
+                "no new effect of {operation} is sent: the answer to effect {effect} breaks the response schema of its tool file. Correct the file for later runs, and settle that effect (`twice effects show {effect}`)"
+            ),
+        }))
+    }
+
+    fn known(&self, operation: &str, now: Timestamp) -> Option<Option<EffectId>> {
+        let seen = self.lock();
+        let seen = seen.get(operation).filter(|seen| now.ms_since(seen.at) < MEMORY_MS)?;
+        Some(seen.breach.clone())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Seen>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first effect of the operation that is UNKNOWN because its answer broke the schema.
+async fn breach_of(
+    ledger: &dyn Ledger,
+    operation: &str,
+) -> Result<Option<EffectId>, EngineError> {
+    let mut filter =
+        EffectFilter { state: Some(State::Unknown), limit: PAGE_MAX, ..EffectFilter::default() };
+    loop {
+        let page = ledger.effects(&filter).await?;
+        for row in page.iter().filter(|row| row.operation == operation) {
+            let effect = ledger.effect(&row.id).await?;
+            if effect.and_then(|effect| effect.unknown).is_some_and(|unknown| unknown.breach) {
+                return Ok(Some(row.id.clone()));
+            }
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE_MAX as usize => filter.after = Some(last.id.clone()),
+            Some(_) | None => return Ok(None),
+        }
+    }
+}
