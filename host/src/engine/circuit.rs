@@ -71,10 +71,7 @@ impl Circuits {
 }
 
 /// The first effect of the operation that is UNKNOWN because its answer broke the schema.
-async fn breach_of(
-    ledger: &dyn Ledger,
-    operation: &str,
-) -> Result<Option<EffectId>, EngineError> {
+async fn breach_of(ledger: &dyn Ledger, operation: &str) -> Result<Option<EffectId>, EngineError> {
     let mut filter =
         EffectFilter { state: Some(State::Unknown), limit: PAGE_MAX, ..EffectFilter::default() };
     loop {

@@ -135,5 +135,9 @@ fn what_cannot_be_tried_is_said() {
         &["there is no boundary `half-time`", "after-requested-commit", "after-provider-commit"],
     );
     check(&[&input, "--pause", "soon"], &["`soon` is no duration", "48h"]);
+    check(
+        &[&input, "--pause", "5s"],
+        &["a pause of 5s is shorter than a lease", "give 1m or more"],
+    );
     check(&["{}"], &["the input does not fit workflow `w`"]);
 }
