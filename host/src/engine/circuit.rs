@@ -59,6 +59,11 @@ impl Circuits {
         }))
     }
 
+    /// Takes in that an answer just broke the schema, so that this process need not ask the ledger to know.
+    pub(super) fn trip(&self, operation: String, effect: EffectId, at: Timestamp) {
+        self.lock().insert(operation, Seen { at, breach: Some(effect) });
+    }
+
     fn known(&self, operation: &str, now: Timestamp) -> Option<Option<EffectId>> {
         let seen = self.lock();
         let seen = seen.get(operation).filter(|seen| now.ms_since(seen.at) < MEMORY_MS)?;

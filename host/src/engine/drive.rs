@@ -264,6 +264,10 @@ async fn take_in(
             let outcome = outcome::classify(&exchange, declared, &effect.proposal.args, clean);
             let event = outcome::settle(effect, outcome, session.now());
             let class = effect.contract().class();
+            if matches!(&event, EffectEvent::Unknown(reason) if reason.breach) {
+                let operation = format!("{}.{}", slot.slot.tool, slot.slot.operation);
+                context.circuits().trip(operation, id.clone(), session.now());
+            }
             session.record(&id, event)?;
             // Nothing else could tell later what this answer told: it is made durable at once.
             if class == ToolClass::Neither {
