@@ -268,6 +268,10 @@ fn files_in_general() -> Vec<BTreeSet<Code>> {
                   fix: write it as a string, or as a number of at most 2^53-1"#]],
         ),
         check(
+            &[("schemas/mail.json", "{\n", "{\n  \"$schema\": true,\n")],
+            expect![[r#""#]],
+        ),
+        check(
             &[("schemas/mail.json", "{\n  \"$schema\"", "{\n  $schema")],
             expect![[r#"
             schemas/mail.json:2:3: error[TW2009]: this is not JSON
