@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use twice_core::outcome::{FaultKind, Sent, Verdict};
+use twice::tool::Gate;
+use twice_core::outcome::{Exchange, FaultKind, Sent, Verdict};
 use twice_tests::fault::{
     Authority, FaultServer, Script, Step, TlsServer, Unanswered, closed_port, reply,
 };
