@@ -104,7 +104,7 @@ impl Late {
         let effect = match self.ledger.effect(id).await {
             Ok(Some(effect)) => effect,
             Ok(None) => return,
-            Err(problem) => return lost(run, id, &problem),
+            Err(problem) => return lost(run, id, LATE_ANSWER, None, &problem),
         };
         let Some(slot) = context.slot_of(&effect) else { return };
         let clean = !effect.attempts.iter().any(|a: &Attempt| a.number != *attempt && a.in_doubt());
@@ -119,16 +119,23 @@ impl Late {
     }
 
     async fn keep(&self, run: &RunId, effect: &EffectId, seen: Observation) {
-        let told = format!("{:?} by {:?}, {:?}", seen.verdict, seen.rule, seen.external_id);
+        // Whoever reads the log may still make something of it.
+        let told = format!("{}: {}", seen.what, seen.message.as_deref().unwrap_or_default());
+        let id = seen.external_id.clone();
         if let Err(problem) = self.ledger.observe(run, effect, seen, self.clock.now()).await {
-            tracing::warn!(told, "what an answer told is lost");
-            lost(run, effect, &problem);
+            lost(run, effect, &told, id, &problem);
         }
     }
 }
 
-fn lost(run: &RunId, effect: &EffectId, problem: &LedgerError) {
-    tracing::warn!(%run, %effect, %problem, "an answer that came too late could not be kept");
+fn lost(
+    run: &RunId,
+    effect: &EffectId,
+    told: &str,
+    external_id: Option<String>,
+    problem: &LedgerError,
+) {
+    tracing::warn!(%run, %effect, told, external_id, %problem, "what arrived could not be kept");
 }
 
 /// Goes on by itself, after the caller is gone.

@@ -1,7 +1,7 @@
 //! One run under one lease: what is recorded of it in memory and not durable yet, and the one way to make it durable.
 //!
-//! Architecture invariant: entries reach the ledger only through [`Session::flush`], and a request leaves only after a
-//! flush that holds its REQUESTED entry (I3).
+//! Architecture invariant: what changes a run or an effect reaches the ledger only through [`Session::flush`], and a request
+//! leaves only after a flush that holds its REQUESTED entry (I3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
