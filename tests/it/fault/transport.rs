@@ -295,7 +295,8 @@ fn nothing_leaves_that_nobody_waits_for_any_more() {
     });
     run(async {
         let unanswered = Unanswered::start().await;
-        let patient = Operation { connect_timeout_ms: 60_000, ..operation() };
+        let mut patient = operation();
+        patient.connect_timeout_ms = 60_000;
         let bench = Bench::new(&unanswered.url("http"), patient, None);
         check_exchange(&row, "while connecting", &give_up(&bench).await);
     });
