@@ -164,6 +164,8 @@ pub struct EffectDetail {
     pub attempt_log: Vec<Value>,
     /// Every lookup.
     pub lookups: Vec<Value>,
+    /// What arrived about it and was not applied: when, and what it said.
+    pub observations: Vec<Value>,
     /// What was decided by whom.
     pub decisions: Vec<Value>,
     /// Its ledger entries, the exact requests among them.
@@ -215,6 +217,15 @@ impl EffectDetail {
                 .probes
                 .iter()
                 .map(|(at, probe)| serde_json::json!({ "at": at.to_string(), "lookup": json(probe) }))
+                .collect(),
+            observations: effect
+                .observed
+                .iter()
+                .map(|(at, seen)| {
+                    serde_json::json!({
+                        "at": at.to_string(), "applied": false, "observation": json(seen),
+                    })
+                })
                 .collect(),
             decisions: effect.decisions.iter().map(json).collect(),
             history,

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use twice_provider_sim::{Counters, Sim, SimConfig, Switch};
+use twice_provider_sim::{Counters, Sim, SimConfig, Switch, WaitFor};
 
 use crate::nodes::component;
 
@@ -307,6 +308,32 @@ impl Worker {
         assert!(sent.is_ok_and(|status| status.success()), "cannot send SIGCONT");
     }
 
+    /// Interrupts it, as Ctrl-C does.
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn interrupt(&mut self) {
+        let pid = self.child().id().to_string();
+        let sent = Command::new("kill").args(["-INT", &pid]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "cannot send SIGINT");
+    }
+
+    /// Waits until it complains about something that has these words in it. What it complains about until then is not in
+    /// what [`Worker::finish`] hands back.
+    ///
+    /// # Panics
+    /// When it ends before.
+    pub fn wait_for_complaint(&mut self, words: &str) {
+        let stderr = self.child().stderr.as_mut().expect("a worker's standard error is piped");
+        let mut said = Vec::new();
+        while !String::from_utf8_lossy(&said).contains(words) {
+            let mut byte = [0];
+            let read = stderr.read(&mut byte).expect("a pipe can be read");
+            assert!(read > 0, "it ended and said only: {}", String::from_utf8_lossy(&said));
+            said.extend(byte);
+        }
+    }
+
     /// Waits until it ends.
     ///
     /// # Panics
@@ -387,6 +414,20 @@ impl Provider {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.runtime.block_on(self.sim.counters()).expect("the provider can count")
+    }
+
+    /// Waits until it keeps an answer to itself, as told by `PauseBeforeReplyUntil`.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn wait_until_paused(&self) {
+        let paused = self.sim.wait(WaitFor::Paused, 1, None, PATIENCE);
+        assert!(self.runtime.block_on(paused).expect("the provider can tell"), "no answer is kept");
+    }
+
+    /// Lets it give the answers that it keeps to itself.
+    pub fn go_on(&self) {
+        self.sim.go_on();
     }
 
     /// The requests that arrived for an operation, whatever became of them.

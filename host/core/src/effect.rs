@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Contract;
 use crate::event::{
-    Authorization, Conflict, ConflictDecision, EffectEvent, Failure, Probe, ProbeResult, Proposal,
-    Receipt, UnknownReason,
+    Authorization, Conflict, ConflictDecision, EffectEvent, Failure, Observation, Probe,
+    ProbeResult, Proposal, Receipt, UnknownReason,
 };
 use crate::ids::{EffectId, Fence, RunId};
 use crate::outcome::Verdict;
@@ -134,6 +134,8 @@ pub struct Effect {
     pub attempts: Vec<Attempt>,
     /// Every lookup that was made.
     pub probes: Vec<(Timestamp, Probe)>,
+    /// What arrived about it and was not applied. Nothing is decided by it but by a person.
+    pub observed: Vec<(Timestamp, Observation)>,
     /// Why its outcome is not known, when it is not.
     pub unknown: Option<UnknownReason>,
     /// The proof, when confirmed.
@@ -177,6 +179,7 @@ impl Effect {
             authorization: None,
             attempts: Vec::new(),
             probes: Vec::new(),
+            observed: Vec::new(),
             unknown: None,
             receipt: None,
             failure: None,
@@ -258,7 +261,7 @@ impl Effect {
                 }
                 self.probes.push((at, probe.clone()));
             }
-            EffectEvent::Observed(_) => {}
+            EffectEvent::Observed(observation) => self.observed.push((at, observation.clone())),
             EffectEvent::Conflicted(conflict) => {
                 self.last_error = Some("the same effect was requested with other args".to_owned());
                 self.hold = Some(Hold::Conflict(conflict.clone()));

@@ -369,12 +369,27 @@ pub enum ProbeResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observation {
-    /// What arrived, e.g. `late answer`.
+    /// What arrived, in words for people, e.g. `late answer`.
     pub what: String,
     /// The attempt it belongs to.
     pub attempt: Option<u32>,
     /// The verdict it would have had.
     pub verdict: Option<Verdict>,
+    /// The rule that would have decided.
+    #[serde(default)]
+    pub rule: Option<RuleId>,
+    /// What it said, in words.
+    #[serde(default)]
+    pub message: Option<String>,
+    /// The status of the answer, when it had one.
+    #[serde(default)]
+    pub status: Option<u16>,
+    /// The provider's id of the object, when the answer carried one.
+    #[serde(default)]
+    pub external_id: Option<String>,
+    /// Whether the answer broke the operation's own response schema.
+    #[serde(default)]
+    pub breach: bool,
     /// As far as it may be kept.
     pub detail: Value,
 }

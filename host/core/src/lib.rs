@@ -1,12 +1,14 @@
 //! The rules of Twice, without any means to break them: this crate cannot open a socket, a file or a clock.
 //!
 //! [`transition`] knows which moves an effect may make, [`reconcile`] what to do next about one, [`outcome`] what an
-//! answer means, [`identity`] what makes an effect itself, [`chain`] how entries are bound together.
+//! answer means, [`evidence`] what one that came too late says to a person, [`identity`] what makes an effect itself,
+//! [`chain`] how entries are bound together.
 
 pub mod chain;
 pub mod contract;
 pub mod effect;
 pub mod event;
+pub mod evidence;
 pub mod identity;
 pub mod ids;
 pub mod json;

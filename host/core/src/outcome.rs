@@ -1,9 +1,11 @@
 //! What became of one attempt: from what the network gave us to a verdict, and from the verdict to a ledger entry.
 //!
 //! [`classify`] judges one attempt by itself; [`settle`] and [`settle_probe`] fold that into the effect, where an earlier
-//! attempt may still be in doubt.
+//! attempt may still be in doubt. [`observe`] and [`observe_lookup`] make of the same what is kept when it may not be
+//! applied.
 
 mod classify;
+mod observe;
 mod retry_after;
 mod settle;
 mod status;
@@ -14,6 +16,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use classify::classify;
+pub use observe::{observe, observe_lookup};
 pub use settle::{receipt_by_person, settle, settle_probe};
 pub use success::discrepancy;
 
@@ -33,6 +36,21 @@ pub enum Verdict {
     Succeeded,
     /// It may have happened.
     Indeterminate,
+}
+
+impl Verdict {
+    /// The word used in the ledger and shown to people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSent => "NOT_SENT",
+            Self::NotProcessed => "NOT_PROCESSED",
+            Self::Rejected => "REJECTED",
+            Self::AcceptedPending => "ACCEPTED_PENDING",
+            Self::Succeeded => "SUCCEEDED",
+            Self::Indeterminate => "INDETERMINATE",
+        }
+    }
 }
 
 /// The name of the classifier rule that decided, e.g. `http.500` or `transport.closed_before_head`.
@@ -115,7 +133,7 @@ pub enum FaultKind {
     BodyTruncated,
     /// The response body did not end in time.
     BodyTimeout,
-    /// The node's time was up while the request was under way.
+    /// Whoever wanted the answer was gone before it came.
     Abandoned,
     /// Anything else.
     Other,

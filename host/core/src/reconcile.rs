@@ -13,6 +13,8 @@ use crate::time::Timestamp;
 pub const RULE_LEASE_DIED: &str = "lease.died";
 /// The rule under which a request that its own worker has no answer to becomes UNKNOWN once its time is up.
 pub const RULE_UNANSWERED: &str = "attempt.unanswered";
+/// The rule under which a request that the node's time limit cut off becomes UNKNOWN.
+pub const RULE_ABANDONED: &str = "node.time_limit";
 /// Longest wait between two reconciliation moves. Milliseconds; six hours.
 const RECONCILE_MAX_MS: u64 = 6 * 3_600_000;
 
@@ -290,14 +292,15 @@ fn absence_is_proven(
     false
 }
 
-/// The instant after which no byte of any attempt can have moved. The sender of an attempt whose lease died may still be
-/// at it for as long as one attempt may take. Why an attempt before the last is in doubt is not kept, so that the same is
-/// assumed of each of those.
+/// The instant after which no byte of any attempt can have moved. An attempt that ended without an answer in sight, as its
+/// lease died or its node's time was up, may still be under way for as long as one attempt may take. Why an attempt before
+/// the last is in doubt is not kept, so that the same is assumed of each of those.
 fn quiet_from(effect: &Effect, last: &Attempt) -> Timestamp {
-    let died = effect.unknown.as_ref().is_some_and(|u| u.rule.0 == RULE_LEASE_DIED);
+    let lives_on = [RULE_LEASE_DIED, RULE_ABANDONED];
+    let lives_on = effect.unknown.as_ref().is_some_and(|u| lives_on.contains(&u.rule.0.as_str()));
     let quiet = |attempt: &Attempt| {
         let settled = attempt.settled_at.unwrap_or(attempt.requested_at);
-        if attempt.number == last.number && !died {
+        if attempt.number == last.number && !lives_on {
             settled
         } else {
             settled.plus_ms(effect.contract().timeout_ms)

@@ -5,17 +5,21 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use twice_core::effect::{Effect, State};
-use twice_core::event::ConflictRule;
+use twice_core::event::{ConflictRule, Observation};
+use twice_core::evidence::{self, Evidence};
 use twice_core::ids::{EffectId, RunId};
 use twice_core::limits::{PAGE_MAX, PAYLOAD_BYTES_MAX};
+use twice_core::run::RunState;
+use twice_core::time::Timestamp;
 use twice_ledger::{EffectFilter, Ledger};
 
 use super::exit::Exit;
-use super::open::Place;
+use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
 use super::run;
 use super::term::Column;
+use crate::engine::Engine;
 use crate::engine::operator::{Decision, Finding};
 use crate::view::{EffectDetail, EffectView, EntryView};
 
@@ -207,17 +211,20 @@ impl Show {
         let effect = find(ledger.as_ref(), &self.effect).await?;
         let run = ledger.run(&effect.run).await?;
         let history = history(ledger.as_ref(), &effect).await?;
-        let detail = EffectDetail::of(&effect, run.is_some_and(|run| run.lease_live), history);
+        let lease_live = run.as_ref().is_some_and(|run| run.lease_live);
+        let detail = EffectDetail::of(&effect, lease_live, history);
         if self.json {
             out.json(&detail);
         } else {
-            print_effect(out, &detail);
+            let person = run.is_some_and(|run| run.state == RunState::Halted);
+            print_effect(out, &detail, &effect, person);
         }
         Ok(Exit::Done)
     }
 }
 
-fn print_effect(out: &Out, effect: &EffectDetail) {
+/// `person`: its run waits for one.
+fn print_effect(out: &Out, effect: &EffectDetail, folded: &Effect, person: bool) {
     let mut lines = vec![
         ("effect_id", effect.effect_id.clone()),
         ("run_id", effect.run_id.clone()),
@@ -243,13 +250,59 @@ fn print_effect(out: &Out, effect: &EffectDetail) {
     let requested = effect.history.iter().filter(|entry| entry.kind == "requested");
     lines.extend(requested.map(|entry| ("request", entry.body["data"]["request"].to_string())));
     lines.extend(effect.lookups.iter().map(|lookup| ("lookup", lookup.to_string())));
+    lines.extend(folded.observed.iter().map(|(at, seen)| ("observed", observed(*at, seen))));
+    let in_doubt = effect.state == State::Unknown.as_str() && person;
+    let evidence = evidence::of(folded).filter(|_| in_doubt);
+    lines.extend(evidence.map(|found| ("evidence", how_to_resolve(&folded.id, found))));
     lines.extend(effect.decisions.iter().map(|decision| ("decision", decision.to_string())));
     out.fields(&lines);
+}
+
+/// One thing that arrived and was not applied, in words.
+fn observed(at: Timestamp, seen: &Observation) -> String {
+    let mut text = format!("{at} {}", seen.what);
+    if let Some(attempt) = seen.attempt {
+        text.push_str(&format!(", of attempt {attempt}"));
+    }
+    if let Some(message) = &seen.message {
+        text.push_str(&format!(": {message}"));
+    }
+    let facts = [
+        seen.verdict.map(|verdict| format!("verdict {}", verdict.as_str())),
+        seen.rule.as_ref().map(|rule| format!("rule {rule}")),
+        seen.external_id.as_ref().map(|id| format!("external id {id}")),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    if !facts.is_empty() {
+        text.push_str(&format!(" ({})", facts.join(", ")));
+    }
+    text + "; not applied: it changed nothing"
+}
+
+/// What a person may make of what arrived too late.
+fn how_to_resolve(effect: &EffectId, evidence: Evidence<'_>) -> String {
+    let (says, command) = match evidence {
+        Evidence::Happened(seen) => {
+            let id = seen.external_id.as_ref();
+            let id = id.map_or_else(String::new, |id| format!(" --external-id {id}"));
+            ("that it happened", format!("--confirmed --receipt JSON{id}"))
+        }
+        Evidence::DidNotHappen(_) => ("that it did not happen", "--failed".to_owned()),
+    };
+    format!(
+        "what was observed says {says}. If the provider shows the same: `twice effects resolve {effect} {command} --evidence TEXT`"
+    )
 }
 
 impl Reconcile {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let engine = place.engine(Arc::new(Watch::new(out, false))).await?;
+        let done = self.reconcile_on(&engine, out).await;
+        open::take_leave(&engine, out).await;
+        done
+    }
+
+    async fn reconcile_on(&self, engine: &Engine, out: &Out) -> anyhow::Result<Exit> {
         let filter = EffectFilter {
             state: Some(State::Unknown),
             limit: PAGE_MAX,
@@ -264,13 +317,12 @@ impl Reconcile {
         let mut exit = Exit::Done;
         for id in runs {
             let Some(record) = engine.ledger().run(&id).await? else { continue };
-            let end = run::resume(&engine, out, &record, self.wait, false).await?;
+            let end = run::resume(engine, out, &record, self.wait, false).await?;
             run::report(out, &id, &end, false);
             if Exit::of_run(&end) != Exit::Done {
                 exit = Exit::RunWaits;
             }
         }
-        engine.ledger().close().await;
         Ok(exit)
     }
 }

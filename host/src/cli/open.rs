@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
+use futures_util::poll;
 use twice_core::ids::{Name, WorkerId};
 use twice_core::redact::Redactor;
 use twice_core::time::{Clock, Timestamp};
@@ -21,6 +23,9 @@ use crate::engine::observer::Observer;
 use crate::engine::{Engine, Parts};
 use crate::tool::http::{HttpConfig, HttpDriver};
 use crate::tool::{Drivers, SystemSecrets};
+
+/// How long a command takes leave without saying what it waits for.
+const UNANNOUNCED: Duration = Duration::from_millis(200);
 
 /// Where the user says the project and its ledger are.
 #[derive(Clone)]
@@ -151,6 +156,25 @@ impl Place {
             },
         }
     }
+}
+
+/// Takes leave of an executor. Requests that are still under way are waited for, each for as long as its tool's timeout
+/// lets it, so that what their answers tell is kept; Ctrl-C ends the waiting.
+pub(super) async fn take_leave(engine: &Engine, out: &Out) {
+    if tokio::time::timeout(UNANNOUNCED, engine.settle_late()).await.is_err() {
+        let mut interrupted = pin!(tokio::signal::ctrl_c());
+        // It is listened for before anybody is told so.
+        if poll!(interrupted.as_mut()).is_pending() {
+            out.warn("a request is still under way; waiting for its answer, to keep it (Ctrl-C: do not wait)");
+            tokio::select! {
+                () = engine.settle_late() => {}
+                _ = interrupted => out.warn(
+                    "its answer is lost, if one comes; its effect is UNKNOWN until it is reconciled",
+                ),
+            }
+        }
+    }
+    engine.ledger().close().await;
 }
 
 /// A definition of a workflow with the components that are registered now.

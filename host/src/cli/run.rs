@@ -12,6 +12,7 @@ use twice_core::limits::PAYLOAD_BYTES_MAX;
 use twice_core::run::RunState;
 use twice_core::time::Clock;
 use twice_ledger::RunRecord;
+use twice_workflow::Project;
 use twice_workflow::model::Definition;
 use twice_workflow::schema::Schema;
 
@@ -51,7 +52,19 @@ impl Run {
         let project = place.project(out)?;
         let input = read_input(&self.input)?;
         let engine = place.engine(Arc::new(Watch::new(out, self.json))).await?;
-        let definition = open::define(&project, engine.ledger().as_ref(), &self.workflow).await?;
+        let done = self.run_on(&engine, out, &project, input).await;
+        open::take_leave(&engine, out).await;
+        done
+    }
+
+    async fn run_on(
+        &self,
+        engine: &Engine,
+        out: &Out,
+        project: &Project,
+        input: Value,
+    ) -> anyhow::Result<Exit> {
+        let definition = open::define(project, engine.ledger().as_ref(), &self.workflow).await?;
         // What is said of the input from here on must not repeat a secret.
         engine.learn_secrets(&definition);
         check_input(&definition, &input)?;
@@ -67,7 +80,7 @@ impl Run {
                     out.line(&format!("run {id} of {} started", self.workflow));
                 }
                 let end = engine.run_held(held).await?;
-                (id.clone(), stay(&engine, out, &id, end, self.wait, self.json).await?)
+                (id.clone(), stay(engine, out, &id, end, self.wait, self.json).await?)
             }
             StartedRun::Created(None) => {
                 if self.json {
@@ -90,13 +103,12 @@ impl Run {
                 let end = if self.detach {
                     engine.standing(&record.id).await?
                 } else {
-                    resume(&engine, out, &record, self.wait, self.json).await?
+                    resume(engine, out, &record, self.wait, self.json).await?
                 };
                 (record.id, end)
             }
         };
         report(out, &id, &end, self.json);
-        engine.ledger().close().await;
         Ok(Exit::of_run(&end))
     }
 }

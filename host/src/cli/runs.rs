@@ -11,11 +11,12 @@ use twice_core::run::RunState;
 use twice_ledger::{Ledger, RunFilter, RunRecord};
 
 use super::exit::Exit;
-use super::open::Place;
+use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
 use super::run;
 use super::term::Column;
+use crate::engine::Engine;
 use crate::engine::operator::Decision;
 use crate::view::{EntryView, RunView};
 
@@ -220,10 +221,15 @@ fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
 impl Resume {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let engine = place.engine(Arc::new(Watch::new(out, self.json))).await?;
+        let done = self.resume_on(&engine, out).await;
+        open::take_leave(&engine, out).await;
+        done
+    }
+
+    async fn resume_on(&self, engine: &Engine, out: &Out) -> anyhow::Result<Exit> {
         let record = find(engine.ledger().as_ref(), &self.run).await?;
-        let end = run::resume(&engine, out, &record, self.wait, self.json).await?;
+        let end = run::resume(engine, out, &record, self.wait, self.json).await?;
         run::report(out, &record.id, &end, self.json);
-        engine.ledger().close().await;
         Ok(Exit::of_run(&end))
     }
 }

@@ -125,6 +125,7 @@ pub async fn work(config: &WorkerConfig) -> Result<RunEnd, CrashtestError> {
         clock.0.store(now.0, Ordering::SeqCst);
         end = engine.resume(&run, true).await?;
     }
+    engine.settle_late().await;
     ledger.close().await;
     Ok(end)
 }

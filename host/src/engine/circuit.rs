@@ -2,12 +2,13 @@
 //! drifted apart, and each further request would only add to what nobody can read.
 //!
 //! Nothing is kept here but a short memory of what the ledger says: the circuit is open while an effect of the operation is
-//! UNKNOWN because its answer broke the schema, and closes when that effect is settled, by a lookup or a person.
+//! UNKNOWN to which an answer broke the schema, be it in time or too late to be applied, and closes when that effect is
+//! settled, by a lookup or a person.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use twice_core::effect::State;
+use twice_core::effect::{Effect, State};
 use twice_core::ids::EffectId;
 use twice_core::limits::PAGE_MAX;
 use twice_core::time::Timestamp;
@@ -82,8 +83,7 @@ async fn breach_of(ledger: &dyn Ledger, operation: &str) -> Result<Option<Effect
     loop {
         let page = ledger.effects(&filter).await?;
         for row in page.iter().filter(|row| row.operation == operation) {
-            let effect = ledger.effect(&row.id).await?;
-            if effect.and_then(|effect| effect.unknown).is_some_and(|unknown| unknown.breach) {
+            if ledger.effect(&row.id).await?.is_some_and(|effect| breaks_schema(&effect)) {
                 return Ok(Some(row.id.clone()));
             }
         }
@@ -92,4 +92,10 @@ async fn breach_of(ledger: &dyn Ledger, operation: &str) -> Result<Option<Effect
             Some(_) | None => return Ok(None),
         }
     }
+}
+
+/// Whether an answer to the effect broke the schema, one that came too late included.
+fn breaks_schema(effect: &Effect) -> bool {
+    effect.unknown.as_ref().is_some_and(|unknown| unknown.breach)
+        || effect.observed.iter().any(|(_, seen)| seen.breach)
 }

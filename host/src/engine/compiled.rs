@@ -108,6 +108,12 @@ impl CompiledSlot {
         })
     }
 
+    /// `tool.operation`.
+    #[must_use]
+    pub fn operation_name(&self) -> String {
+        format!("{}.{}", self.slot.tool, self.slot.operation)
+    }
+
     /// What is wrong with args by the operation's schema, in words.
     #[must_use]
     pub fn args_problem(&self, args: &Value) -> Option<String> {

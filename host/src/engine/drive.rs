@@ -1,6 +1,7 @@
 //! Does what [`reconcile::next`] says about a set of effects until every one is answered or has to wait. A first request,
 //! a retry, a resume and a reconciliation are this one loop.
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Value, json};
 use twice_core::contract::ToolClass;
@@ -15,6 +16,7 @@ use super::boundary::Boundary;
 use super::compiled::{CompiledSlot, Permission};
 use super::error::EngineError;
 use super::gateway::policy_state;
+use super::late::Request;
 use super::session::Session;
 use super::step::StepContext;
 use crate::tool::{AnyRequest, Call, Prepared};
@@ -22,8 +24,10 @@ use crate::tool::{AnyRequest, Call, Prepared};
 /// Most requests that one step has under way at a time; more wait for their turn.
 const CONCURRENT_MAX: usize = 64;
 
-/// The rule under which a request that the node's time limit cut off becomes UNKNOWN.
-pub(super) const RULE_ABANDONED: &str = "node.time_limit";
+/// What an observation is called that rests on an answer which could not be written.
+const UNWRITTEN_ANSWER: &str = "answer that its worker could not write";
+/// The same of a lookup.
+const UNWRITTEN_LOOKUP: &str = "lookup that its worker could not write";
 
 /// Why a step cannot go on now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,13 +48,13 @@ pub enum Stop {
 
 /// What the network is asked in one round.
 enum Move {
-    Send { id: EffectId, prepared: Box<Prepared<AnyRequest>> },
+    Send { id: EffectId, attempt: u32, prepared: Box<Prepared<AnyRequest>> },
     Lookup { effect: Box<Effect> },
 }
 
 /// What the network answered.
 enum Reply {
-    Sent { id: EffectId, exchange: Exchange },
+    Sent { id: EffectId, attempt: u32, exchange: Exchange },
     LookedUp { id: EffectId, request: Value, result: ProbeResult },
 }
 
@@ -131,7 +135,7 @@ fn plan(
                         body_hash: prepared.body_hash.clone(),
                     };
                     session.record(id, EffectEvent::Requested(start))?;
-                    return Ok(Planned::Move(Move::Send { id: id.clone(), prepared }));
+                    return Ok(Planned::Move(Move::Send { id: id.clone(), attempt, prepared }));
                 }
                 Built::Failed(failure) => session.record(id, EffectEvent::Failed(failure))?,
                 Built::Stop(stop) => return Ok(Planned::Stop(stop)),
@@ -218,29 +222,23 @@ async fn perform(
     moves: Vec<Move>,
 ) -> Result<(), EngineError> {
     let send_before = session.lease.good_until();
+    for _ in moves.iter().filter(|planned| matches!(planned, Move::Lookup { .. })) {
+        session.boundaries.pass(Boundary::BeforeLookup);
+    }
     let mut replies = FuturesUnordered::new();
     for planned in moves {
-        let context = context.clone();
-        if matches!(planned, Move::Lookup { .. }) {
-            session.boundaries.pass(Boundary::BeforeLookup);
-        }
-        replies.push(async move {
-            match planned {
-                Move::Send { id, prepared } => {
-                    let exchange = context.drivers().send(prepared.request, send_before).await;
-                    Reply::Sent { id, exchange }
-                }
-                Move::Lookup { effect } => {
-                    let (request, result) = match context.slot_of(&effect) {
-                        Some(slot) => context.drivers().lookup(&call(&effect, slot)).await,
-                        None => (
-                            Value::Null,
-                            ProbeResult::Error { message: "no such slot any more".to_owned() },
-                        ),
-                    };
-                    Reply::LookedUp { id: effect.id, request, result }
-                }
+        replies.push(match planned {
+            Move::Send { id, attempt, prepared } => {
+                let request = Request {
+                    run: session.id().clone(),
+                    effect: id.clone(),
+                    attempt,
+                    context: context.clone(),
+                };
+                let awaited = session.late.send(request, prepared.request, send_before);
+                async move { Reply::Sent { id, attempt, exchange: awaited.wait().await } }.boxed()
             }
+            Move::Lookup { effect } => look_up(context, effect).boxed(),
         });
     }
     while let Some(reply) = replies.next().await {
@@ -249,25 +247,37 @@ async fn perform(
     Ok(())
 }
 
+async fn look_up(context: &StepContext, effect: Box<Effect>) -> Reply {
+    let (request, result) = match context.slot_of(&effect) {
+        Some(slot) => context.drivers().lookup(&call(&effect, slot)).await,
+        None => {
+            let message = "no such slot any more".to_owned();
+            (Value::Null, ProbeResult::Error { message })
+        }
+    };
+    Reply::LookedUp { id: effect.id, request, result }
+}
+
 async fn take_in(
     session: &mut Session,
     context: &StepContext,
     reply: Reply,
 ) -> Result<(), EngineError> {
     match reply {
-        Reply::Sent { id, exchange } => {
+        Reply::Sent { id, attempt, exchange } => {
             session.boundaries.pass(Boundary::AfterReply);
             let Some(effect) = session.effect(&id) else { return Ok(()) };
             let Some(slot) = context.slot_of(effect) else { return Ok(()) };
             let clean = effect.indeterminate_attempts().count() <= 1;
             let declared = &slot.operation.declarations;
             let outcome = outcome::classify(&exchange, declared, &effect.proposal.args, clean);
+            let seen = outcome::observe(UNWRITTEN_ANSWER, attempt, &exchange, &outcome);
             let event = outcome::settle(effect, outcome, session.now());
             let class = effect.contract().class();
             if matches!(&event, EffectEvent::Unknown(reason) if reason.breach) {
-                let operation = format!("{}.{}", slot.slot.tool, slot.slot.operation);
-                context.circuits().trip(operation, id.clone(), session.now());
+                context.circuits().trip(slot.operation_name(), id.clone(), session.now());
             }
+            session.learn(&id, seen);
             session.record(&id, event)?;
             // Nothing else could tell later what this answer told: it is made durable at once.
             if class == ToolClass::Neither {
@@ -279,7 +289,9 @@ async fn take_in(
             let Some(effect) = session.effect(&id) else { return Ok(()) };
             let Some(slot) = context.slot_of(effect) else { return Ok(()) };
             let expose = &slot.operation.declarations.expose;
+            let seen = outcome::observe_lookup(UNWRITTEN_LOOKUP, &result);
             let events = outcome::settle_probe(effect, result, request, expose, session.now());
+            session.learn(&id, seen);
             for event in events {
                 session.record(&id, event)?;
             }
@@ -303,7 +315,7 @@ pub(super) fn abandon(session: &mut Session) -> Result<(), EngineError> {
         let Some(effect) = session.effect(&id) else { continue };
         let reason = reconcile::without_answer(
             effect,
-            RULE_ABANDONED,
+            reconcile::RULE_ABANDONED,
             "the node's time was up while the request was under way",
         );
         session.record(&id, EffectEvent::Unknown(reason))?;

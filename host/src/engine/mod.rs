@@ -8,6 +8,7 @@ mod drive;
 mod durable;
 mod error;
 mod gateway;
+mod late;
 pub mod lease;
 pub mod observer;
 pub mod operator;
@@ -36,6 +37,7 @@ pub use error::EngineError;
 use self::boundary::{Boundaries, Boundary};
 use self::circuit::Circuits;
 use self::compiled::{Compiled, CompiledNode, CompiledSlot};
+use self::late::Late;
 use self::lease::{Heartbeat, LeaseClock};
 use self::observer::{Observer, Progress};
 use self::session::Session;
@@ -71,6 +73,7 @@ pub struct Engine {
     compiled: Mutex<HashMap<String, Arc<Compiled>>>,
     components: Mutex<HashMap<String, Component>>,
     circuits: Arc<Circuits>,
+    late: Arc<Late>,
     /// Definitions that the ledger is known to have, with their digests; the newest last.
     pinned: Mutex<Vec<Arc<(Definition, String)>>>,
 }
@@ -139,6 +142,7 @@ impl Engine {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         Self {
+            late: Late::new(Arc::clone(&parts.ledger), Arc::clone(&parts.clock)),
             parts,
             compiled: Mutex::new(HashMap::new()),
             components: Mutex::new(HashMap::new()),
@@ -151,6 +155,19 @@ impl Engine {
     #[must_use]
     pub fn ledger(&self) -> &Arc<dyn Ledger> {
         &self.parts.ledger
+    }
+
+    /// Whether a request is still under way, or an answer that came too late is being kept.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.late.is_busy()
+    }
+
+    /// Returns when no request is under way any more, and every answer that came too late for its run is kept in the ledger.
+    /// Each request has a time of its own, so this returns at some time. A process that ends earlier loses those answers;
+    /// their effects are UNKNOWN either way.
+    pub async fn settle_late(&self) {
+        self.late.settled().await;
     }
 
     /// Starts a run under a definition, which is pinned with it (I9).
@@ -344,6 +361,7 @@ impl Engine {
             Arc::clone(&self.parts.clock),
             Arc::clone(&self.parts.observer),
             self.parts.boundaries.clone(),
+            Arc::clone(&self.late),
         );
         session.observe(&Progress::Claimed { takeover });
         loop {

@@ -1,7 +1,7 @@
 //! One run under one lease: what is recorded of it in memory and not durable yet, and the one way to make it durable.
 //!
-//! Architecture invariant: entries reach the ledger only through [`Session::flush`], and a request leaves only after a
-//! flush that holds its REQUESTED entry (I3).
+//! Architecture invariant: what changes a run or an effect reaches the ledger only through [`Session::flush`], and a request
+//! leaves only after a flush that holds its REQUESTED entry (I3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use twice_core::chain::{Content, Head, NewEntry};
 use twice_core::effect::Effect;
-use twice_core::event::{EffectEvent, RunEvent};
+use twice_core::event::{EffectEvent, Observation, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::run::{Progress, RunState};
 use twice_core::time::{Clock, Timestamp};
@@ -17,6 +17,7 @@ use twice_ledger::{Append, Claim, Ledger, LedgerError, RunChange, RunRecord};
 
 use super::boundary::Boundaries;
 use super::error::EngineError;
+use super::late::{Late, Learnt};
 use super::lease::LeaseClock;
 use super::observer::{self, Observer};
 
@@ -32,6 +33,8 @@ pub(super) struct Session {
     pub(super) progress: Progress,
     /// Where crashes are injected.
     pub(super) boundaries: Boundaries,
+    /// Sends requests, and keeps answers that come too late.
+    pub(super) late: Arc<Late>,
     ledger: Arc<dyn Ledger>,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
@@ -39,6 +42,8 @@ pub(super) struct Session {
     /// Effects of earlier steps whose last entries are not durable yet.
     carried: BTreeMap<EffectId, Effect>,
     entries: Vec<NewEntry>,
+    /// What providers said that `entries` rest on.
+    learnt: Learnt,
     touched: BTreeSet<EffectId>,
     advanced: bool,
     /// Whether the checkpoint differs from the one that was handed to the ledger last.
@@ -55,13 +60,16 @@ impl Session {
         clock: Arc<dyn Clock>,
         observer: Arc<dyn Observer>,
         boundaries: Boundaries,
+        late: Arc<Late>,
     ) -> Self {
         Self {
+            learnt: Learnt::new(Arc::clone(&late), claim.run.id.clone()),
             progress: claim.run.progress.clone(),
             run: claim.run,
             fence: claim.fence,
             lease,
             boundaries,
+            late,
             ledger,
             clock,
             observer,
@@ -190,6 +198,12 @@ impl Session {
         Ok(())
     }
 
+    /// Takes in what a provider said, beside the entries that are recorded because of it: if those are never written, it is
+    /// kept as an observation.
+    pub(super) fn learn(&mut self, id: &EffectId, seen: Option<Observation>) {
+        self.learnt.add(id.clone(), seen);
+    }
+
     /// Records something about the run, in memory.
     pub(super) fn record_run(&mut self, event: RunEvent) {
         let at = self.now();
@@ -256,7 +270,16 @@ impl Session {
         self.touched.clear();
         self.carried.clear();
         let ledger = Arc::clone(&self.ledger);
-        self.writing = Some(tokio::spawn(async move { ledger.append(append).await }));
+        let (learnt, under_way) = (self.learnt.take(), self.late.begin());
+        self.writing = Some(tokio::spawn(async move {
+            let written = ledger.append(append).await;
+            match &written {
+                Ok(_) => learnt.written(),
+                Err(_) => drop(learnt),
+            }
+            drop(under_way);
+            written
+        }));
         self.finish_write().await
     }
 

@@ -1,14 +1,14 @@
 //! Tools: the adapters that perform effects. A tool decides nothing; it builds a request, sends it once, and says what
 //! it saw.
 
+pub mod gate;
 pub mod http;
 pub mod registry;
 pub mod secret;
 
+pub use gate::Gate;
 pub use registry::{AnyRequest, Drivers};
 pub use secret::SystemSecrets;
-
-use std::time::Instant;
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -112,8 +112,9 @@ pub trait Driver: Send + Sync + 'static {
     /// [`PrepareError`]; nothing was sent.
     fn prepare(&self, call: &Call<'_>) -> Result<Prepared<Self::Request>, PrepareError>;
 
-    /// Sends it, once. Not a byte leaves after `send_before`, the instant at which the lease gets too short.
-    async fn send(&self, request: Self::Request, send_before: Instant) -> Exchange;
+    /// Sends it, once, and within a time of its own. No request begins to leave once the gate is shut; one that began
+    /// goes on, and what came of it is returned, whoever still waits for it.
+    async fn send(&self, request: Self::Request, gate: Gate) -> Exchange;
 
     /// Reads the secrets that a tool declares, so that each is known before anything is recorded that could hold it. One
     /// that cannot be read is left to the request that needs it. A driver whose tools have no secrets has nothing to do.

@@ -1,7 +1,5 @@
 //! All kinds of tools behind one object.
 
-use std::time::Instant;
-
 use async_trait::async_trait;
 use serde_json::Value;
 use twice_core::event::ProbeResult;
@@ -9,7 +7,7 @@ use twice_core::outcome::{Exchange, Fault, FaultKind, Sent};
 use twice_workflow::model::{Tool, ToolKind};
 
 use super::http::{HttpDriver, HttpReady};
-use super::{Call, Driver, PrepareError, Prepared};
+use super::{Call, Driver, Gate, PrepareError, Prepared};
 
 /// A request of any kind of tool.
 #[derive(Debug)]
@@ -46,9 +44,9 @@ impl Driver for Drivers {
         }
     }
 
-    async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {
+    async fn send(&self, request: AnyRequest, gate: Gate) -> Exchange {
         match request {
-            AnyRequest::Http(request) => self.http.send(*request, send_before).await,
+            AnyRequest::Http(request) => self.http.send(*request, gate).await,
             AnyRequest::InProcess(_) => {
                 let message = "no kind of tool performs in this process".to_owned();
                 let fault = Fault { kind: FaultKind::Build, status: None, message };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use twice::tool::http::{HttpConfig, HttpDriver, plain_client};
 use twice::tool::registry::{AnyRequest, Drivers};
 use twice::tool::secret::{FixedSecrets, SecretError, SecretSource, SystemSecrets};
-use twice::tool::{Driver, PrepareError};
+use twice::tool::{Driver, Gate, PrepareError};
 use twice_core::ids::Name;
 use twice_tests::fault::{FaultServer, Step, reply};
 use twice_workflow::model::{Operation, Part, Template, Text};
@@ -197,7 +197,10 @@ fn the_registry_sends_by_kind() {
         let prepared = drivers.prepare(&bench.call()).unwrap();
         assert!(matches!(&prepared.request, AnyRequest::Http(_)));
         let soon = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        assert_eq!(End::of(&drivers.send(prepared.request, soon).await), End::Status(201));
+        assert_eq!(
+            End::of(&drivers.send(prepared.request, Gate::until(soon)).await),
+            End::Status(201)
+        );
         server.finish().await;
     });
 }

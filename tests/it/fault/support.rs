@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use twice::tool::http::{HttpConfig, HttpDriver};
 use twice::tool::secret::FixedSecrets;
-use twice::tool::{Call, Driver};
+use twice::tool::{Call, Driver, Gate};
 use twice_core::contract::{Contract, KeyContract, Replay, RetentionBasis, Retry};
 use twice_core::identity::KeyFormat;
 use twice_core::ids::{EffectId, Name, RunId};
@@ -168,9 +168,13 @@ impl Bench {
         self.send_before(Instant::now() + Duration::from_secs(60)).await
     }
 
-    pub(super) async fn send_before(&self, send_before: Instant) -> Exchange {
+    pub(super) async fn send_before(&self, before: Instant) -> Exchange {
+        self.send_through(Gate::until(before)).await
+    }
+
+    pub(super) async fn send_through(&self, gate: Gate) -> Exchange {
         let prepared = self.driver.prepare(&self.call()).unwrap();
-        self.driver.send(prepared.request, send_before).await
+        self.driver.send(prepared.request, gate).await
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use twice_core::outcome::{FaultKind, Sent, Verdict};
+use twice::tool::Gate;
+use twice_core::outcome::{Exchange, FaultKind, Sent, Verdict};
 use twice_tests::fault::{
     Authority, FaultServer, Script, Step, TlsServer, Unanswered, closed_port, reply,
 };
@@ -277,6 +278,47 @@ fn nothing_leaves_after_the_lease_got_too_short() {
         let soon = Instant::now() + Duration::from_millis(200);
         check_exchange(&row, "while connecting", &bench.send_before(soon).await);
     });
+}
+
+/// Whoever wanted the answer is gone before the request began to leave: it does not begin any more, and says so at once.
+#[test]
+fn nothing_leaves_that_nobody_waits_for_any_more() {
+    let row = Row::new("gone", vec![], End::Fault(FaultKind::Abandoned), Verdict::NotSent);
+    let minute = || Instant::now() + Duration::from_secs(60);
+    run(async {
+        let server = FaultServer::start(None, vec![vec![Step::AwaitClose]]).await;
+        let bench = Bench::new(&server.url(), operation(), None);
+        let (gate, keeper) = Gate::kept(minute());
+        drop(keeper);
+        check_exchange(&row, "before it starts", &bench.send_through(gate).await);
+        assert_eq!(server.finish().await.bytes, 0);
+    });
+    run(async {
+        let unanswered = Unanswered::start().await;
+        let mut patient = operation();
+        patient.connect_timeout_ms = 60_000;
+        let bench = Bench::new(&unanswered.url("http"), patient, None);
+        check_exchange(&row, "while connecting", &give_up(&bench).await);
+    });
+    run(async {
+        let script = vec![Step::ReadRequest, reply(201, &[], "{\"id\":\"re_1\"}")];
+        let server = FaultServer::start(None, vec![script]).await;
+        let mut bench = Bench::new(&server.url(), operation(), None);
+        bench.http().rate_per_second = Some(1);
+        assert_eq!(End::of(&bench.send().await), End::Status(201));
+        check_exchange(&row, "while waiting for its turn", &give_up(&bench).await);
+        assert_eq!(server.finish().await.requests.len(), 1);
+    });
+}
+
+/// Sends, and stops waiting for the answer a moment later.
+async fn give_up(bench: &Bench) -> Exchange {
+    let (gate, keeper) = Gate::kept(Instant::now() + Duration::from_secs(60));
+    let leave = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(keeper);
+    };
+    tokio::join!(bench.send_through(gate), leave).0
 }
 
 #[test]

@@ -1,15 +1,14 @@
 //! Workers that vanish: whatever they held in memory is gone, and their lease runs out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use twice::engine::RunEnd;
-use twice::engine::boundary::{Boundaries, Boundary};
+use twice::engine::boundary::Boundary;
 use twice_core::effect::State;
 use twice_core::event::RunEvent;
 use twice_core::run::RunState;
 use twice_ledger::EffectFilter;
-use twice_provider_sim::{Fault, Switch, WaitFor};
+use twice_provider_sim::{Fault, Switch};
 use twice_tests::host::{Host, Pace, Store, run_id};
 
 use super::run;
@@ -121,39 +120,4 @@ fn a_worker_that_vanishes_anywhere_leaves_one_effect_with_a_lookup() {
 #[test]
 fn a_worker_that_vanishes_anywhere_sends_once_with_neither() {
     check_all(Class::Neither);
-}
-
-/// A worker is held up by a slow provider while its lease runs out, and another one takes its run.
-#[track_caller]
-fn check_zombie(class: Class, state: State) {
-    run(async move {
-        let hangs = Switch::new(Fault::PauseBeforeReplyUntil).times(1);
-        let host = Arc::new(Host::start(one_refund(class, WINDOWS).switches([hangs])).await);
-        let slow = Arc::clone(&host);
-        let slow = tokio::spawn(async move {
-            slow.run("run-1", order("order-1", vec![ask("refund", "order-1", 1_000)])).await
-        });
-        let paused = host.sim.wait(WaitFor::Paused, 1, None, Duration::from_secs(30)).await;
-        assert!(paused.unwrap(), "{class:?}");
-        host.outlive_lease().await;
-        let taken = host.another(Boundaries::none()).resume(&run_id("run-1"), false).await.unwrap();
-        let ended = host.finish("run-1", Pace::Jump).await;
-        assert_eq!(host.effect("run-1").await.state, state, "{class:?}: {taken:?}, {ended:?}");
-        let entries = host.history("run-1").await;
-
-        // The answer that the first worker was waiting for comes, and is not its to write any more (I7).
-        host.sim.go_on();
-        assert_eq!(slow.await.unwrap(), RunEnd::Elsewhere, "{class:?}");
-        assert_eq!(host.history("run-1").await, entries, "{class:?}");
-        assert_eq!(host.engine.standing(&run_id("run-1")).await.unwrap(), ended, "{class:?}");
-        let counted = host.counted("refund").await;
-        assert_eq!((counted.requests, counted.effects), (1, 1), "{class:?}");
-    });
-}
-
-#[test]
-fn a_worker_that_lost_its_lease_writes_nothing_of_what_it_learns() {
-    check_zombie(Class::KeyLookup, State::Confirmed);
-    check_zombie(Class::Lookup, State::Confirmed);
-    check_zombie(Class::Neither, State::Unknown);
 }

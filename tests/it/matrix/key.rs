@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use twice::engine::{Performer, RunEnd};
-use twice::tool::{AnyRequest, Call, Driver, PrepareError, Prepared};
+use twice::tool::{AnyRequest, Call, Driver, Gate, PrepareError, Prepared};
 use twice_core::effect::{Hold, State};
 use twice_core::event::{EffectEvent, ProbeResult};
 use twice_core::ids::RunId;
@@ -202,12 +201,12 @@ impl Driver for Probe {
         self.inner.holds_secret(value)
     }
 
-    async fn send(&self, request: AnyRequest, send_before: Instant) -> Exchange {
+    async fn send(&self, request: AnyRequest, gate: Gate) -> Exchange {
         let sends = self.sends.fetch_add(1, Ordering::SeqCst) + 1;
         let entries = self.ledger.history(&self.run, 0, 0).await.unwrap();
         let requested = entries.iter().filter(|entry| entry.kind == "requested").count();
         assert!(requested >= sends, "send {sends}, but {requested} REQUESTED entries");
-        self.inner.send(request, send_before).await
+        self.inner.send(request, gate).await
     }
 
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {

@@ -5,6 +5,7 @@ mod asks;
 mod circuit;
 mod crash;
 mod key;
+mod late;
 mod lookup;
 mod operator;
 mod outcomes;

@@ -4,6 +4,7 @@ mod demo;
 mod errors;
 mod fencing;
 mod kills;
+mod late;
 mod newcomer;
 mod secrets;
 mod shop;

@@ -1,10 +1,8 @@
 //! A tool in the same process that answers at once: what is left is the price of Twice.
 
-use std::time::Instant;
-
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use twice::tool::{AnyRequest, Call, Driver, PrepareError, Prepared};
+use twice::tool::{AnyRequest, Call, Driver, Gate, PrepareError, Prepared};
 use twice_core::event::ProbeResult;
 use twice_core::identity::{hash_text, tagged_sha256};
 use twice_core::json;
@@ -41,7 +39,7 @@ impl Driver for InstantTool {
         false
     }
 
-    async fn send(&self, request: AnyRequest, _send_before: Instant) -> Exchange {
+    async fn send(&self, request: AnyRequest, _gate: Gate) -> Exchange {
         let AnyRequest::InProcess(body) = request else {
             let message = "only requests of this tool are answered here".to_owned();
             let fault = Fault { kind: FaultKind::Build, status: None, message };

@@ -3,7 +3,7 @@ use twice_core::contract::{Contract, KeyContract, ToolClass};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEvent, Observation, RunEvent, StepFailure};
 use twice_core::ids::Fence;
-use twice_core::outcome::Verdict;
+use twice_core::outcome::{RuleId, Verdict};
 use twice_core::run::{Progress, RunState};
 use twice_core::time::Timestamp;
 
@@ -78,18 +78,31 @@ fn the_last_error_is_what_people_need_to_know() {
 }
 
 #[test]
-fn a_late_answer_changes_nothing_but_the_date() {
-    let late = EffectEvent::Observed(Observation {
+fn a_late_answer_is_remembered_and_changes_nothing() {
+    let late = Observation {
         what: "late answer".to_owned(),
         attempt: Some(1),
         verdict: Some(Verdict::Succeeded),
+        rule: Some(RuleId::new("http.201")),
+        message: Some("it happened".to_owned()),
+        status: Some(201),
+        external_id: Some("re_1".to_owned()),
+        breach: false,
         detail: json!({ "id": "re_1" }),
-    });
+    };
     let mut effect = requested(contract(None, None));
     apply(&mut effect, &EffectEvent::Unknown(unknown()), START);
     let before = effect.clone();
-    apply(&mut effect, &late, START.plus_ms(9));
-    assert_eq!(effect, Effect { updated_at: START.plus_ms(9), ..before });
+    let at = START.plus_ms(9);
+    apply(&mut effect, &EffectEvent::Observed(late.clone()), at);
+    assert_eq!(effect, Effect { updated_at: at, observed: vec![(at, late)], ..before });
+}
+
+#[test]
+fn an_observation_of_an_older_version_is_read() {
+    let old = json!({ "what": "late answer", "attempt": 1, "verdict": "SUCCEEDED", "detail": {} });
+    let seen: Observation = serde_json::from_value(old).unwrap();
+    assert_eq!((seen.rule, seen.message, seen.status, seen.breach), (None, None, None, false));
 }
 
 /// I5: requested under a dead lease *is* unknown, before any worker has looked.

@@ -5,6 +5,7 @@ mod effect;
 mod fixtures;
 mod identity;
 mod json;
+mod observed;
 mod outcome;
 mod reconcile;
 mod redact;

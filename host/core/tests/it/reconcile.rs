@@ -11,7 +11,7 @@ use twice_core::event::{Conflict, ConflictRule, EffectEvent, Failure, ProbeResul
 use twice_core::ids::Fence;
 use twice_core::outcome::{RuleId, Verdict};
 use twice_core::reconcile::{
-    Next, RULE_LEASE_DIED, backoff_ms, decides_alone, next, reconcile_backoff_ms,
+    Next, RULE_ABANDONED, RULE_LEASE_DIED, backoff_ms, decides_alone, next, reconcile_backoff_ms,
 };
 use twice_core::time::Timestamp;
 
@@ -292,10 +292,13 @@ fn absence_needs_the_settle_window_and_two_misses_a_window_apart() {
 }
 
 #[test]
-fn the_sender_of_a_dead_lease_may_live_for_one_more_attempt() {
-    let effect = || doubtful_for(lookup_only(), lease_died());
-    check(&misses(effect(), &[70, 130]), 131, "lookup");
-    check(&misses(effect(), &[80, 140]), 141, "send 2");
+fn a_sender_that_was_given_up_may_live_for_one_more_attempt() {
+    for rule in [RULE_LEASE_DIED, RULE_ABANDONED] {
+        let given_up = UnknownReason { rule: RuleId::new(rule), ..unknown() };
+        let effect = || doubtful_for(lookup_only(), given_up.clone());
+        check(&misses(effect(), &[70, 130]), 131, "lookup");
+        check(&misses(effect(), &[80, 140]), 141, "send 2");
+    }
 }
 
 #[test]

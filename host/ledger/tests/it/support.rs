@@ -200,6 +200,11 @@ pub(crate) fn late(said: &str) -> Observation {
         what: "late answer".to_owned(),
         attempt: Some(1),
         verdict: Some(Verdict::Succeeded),
+        rule: Some(RuleId::new("http.201")),
+        message: Some("it happened".to_owned()),
+        status: Some(201),
+        external_id: Some("re_1".to_owned()),
+        breach: false,
         detail: json!({ "message": said }),
     }
 }

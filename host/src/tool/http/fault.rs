@@ -7,6 +7,7 @@ use std::io;
 use twice_core::outcome::{Exchange, Fault, FaultKind, Sent};
 
 use super::witness::{Refused, Witness};
+use crate::tool::gate::Shut;
 
 /// The exchange that ended without a response head.
 pub(super) fn before_head(error: &reqwest::Error, witness: &Witness, tls: bool) -> Exchange {
@@ -27,14 +28,24 @@ pub(super) fn in_body(error: &reqwest::Error, status: u16) -> Fault {
     Fault { kind, status: Some(status), message: message(kind, error) }
 }
 
-/// The fault of a request that the lease, or the tool's rate limit within it, left no time for.
-pub(super) fn too_late(why: &str) -> Fault {
-    Fault { kind: FaultKind::LeaseTooShort, status: None, message: why.to_owned() }
+/// The fault of a request that found the gate shut; `too_late` says why, when it was for want of time.
+pub(super) fn not_begun(shut: Shut, too_late: &str) -> Fault {
+    match shut {
+        Shut::TooLate => {
+            Fault { kind: FaultKind::LeaseTooShort, status: None, message: too_late.to_owned() }
+        }
+        Shut::Abandoned => Fault {
+            kind: FaultKind::Abandoned,
+            status: None,
+            message: words(FaultKind::Abandoned).to_owned(),
+        },
+    }
 }
 
 fn kind_before_head(error: &reqwest::Error, witness: &Witness, tls: bool) -> FaultKind {
     match find::<Refused>(error) {
         Some(Refused::LeaseTooShort) => return FaultKind::LeaseTooShort,
+        Some(Refused::Abandoned) => return FaultKind::Abandoned,
         Some(Refused::ConnectTimeout) => return FaultKind::ConnectTimeout,
         None => {}
     }
@@ -140,7 +151,7 @@ const fn words(kind: FaultKind) -> &'static str {
         FaultKind::Parse => "the answer was not HTTP",
         FaultKind::BodyTruncated => "the answer's body ended early",
         FaultKind::BodyTimeout => "the answer's body did not end in time",
-        FaultKind::Abandoned => "the node's time was up",
+        FaultKind::Abandoned => "nobody waited for the answer any more",
         FaultKind::Other => "the exchange failed",
     }
 }

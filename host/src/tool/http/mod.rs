@@ -35,6 +35,7 @@ use self::pace::Paces;
 pub use self::request::HttpReady;
 use self::request::Terms;
 use self::witness::{Witness, WitnessedBody};
+use super::gate::{Gate, Shut};
 use super::secret::{SecretError, SecretSource};
 use super::{Call, Driver, PrepareError, Prepared};
 
@@ -171,20 +172,23 @@ impl HttpDriver {
         self.redactor.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn exchange(&self, request: HttpReady, send_before: Instant) -> Exchange {
+    async fn exchange(&self, request: HttpReady, gate: Gate) -> Exchange {
         let HttpReady { message, client, terms } = request;
-        let nothing =
-            |why: &str| Exchange { sent: Sent::Nothing, result: Err(fault::too_late(why)) };
+        let nothing = |shut: Shut, why: &str| Exchange {
+            sent: Sent::Nothing,
+            result: Err(fault::not_begun(shut, why)),
+        };
         if let Some(pace) = &terms.pace
-            && !pace::turn(pace, send_before).await
+            && let Err(shut) = pace::turn(pace, &gate).await
         {
-            return nothing("the tool's rate limit left no turn before the lease gets too short");
+            let why = "the tool's rate limit left no turn before the lease gets too short";
+            return nothing(shut, why);
         }
-        if Instant::now() >= send_before {
-            return nothing("the lease left no time to send");
+        if let Some(shut) = gate.shut() {
+            return nothing(shut, "the lease left no time to send");
         }
         let witness =
-            Witness::new(send_before, terms.connect_timeout, !terms.reuse, message.body.is_some());
+            Witness::new(gate, terms.connect_timeout, !terms.reuse, message.body.is_some());
         let mut http = reqwest::Request::new(message.method, message.url);
         *http.headers_mut() = message.headers;
         *http.timeout_mut() = Some(terms.timeout);
@@ -223,8 +227,8 @@ impl Driver for HttpDriver {
         self.ready(call, &call.operation.request, Purpose::Effect)
     }
 
-    async fn send(&self, request: HttpReady, send_before: Instant) -> Exchange {
-        let mut exchange = self.exchange(request, send_before).await;
+    async fn send(&self, request: HttpReady, gate: Gate) -> Exchange {
+        let mut exchange = self.exchange(request, gate).await;
         let redactor = self.redactor();
         match &mut exchange.result {
             Ok(answer) => {
@@ -260,7 +264,7 @@ impl Driver for HttpDriver {
         };
         // A lookup changes nothing, so no lease limits it; its own patience with the rate limit does.
         let patience = Duration::from_millis(call.operation.contract.timeout_ms);
-        let exchange = self.send(prepared.request, Instant::now() + patience).await;
+        let exchange = self.send(prepared.request, Gate::until(Instant::now() + patience)).await;
         (prepared.stored, lookup::judge(call, lookup, exchange))
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use governor::clock::{Clock, MonotonicClock};
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use twice_core::ids::Name;
+
+use crate::tool::gate::{Gate, Shut};
 
 /// One tool's rate limit, shared by its operations and lookups.
 pub(super) type Pace = RateLimiter<NotKeyed, InMemoryState, MonotonicClock>;
@@ -33,14 +34,20 @@ impl Paces {
     }
 }
 
-/// Waits for a turn; `false` when it would come too late, and then at once.
-pub(super) async fn turn(pace: &Pace, send_before: Instant) -> bool {
+/// Waits for a turn.
+///
+/// # Errors
+/// At once when the turn would come too late, or when nobody waits for it any more.
+pub(super) async fn turn(pace: &Pace, gate: &Gate) -> Result<(), Shut> {
     while let Err(not_yet) = pace.check() {
         let wait = not_yet.wait_time_from(MonotonicClock.now());
-        if Instant::now() + wait >= send_before {
-            return false;
+        if wait >= gate.left() {
+            return Err(Shut::TooLate);
         }
-        tokio::time::sleep(wait).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = gate.abandoned() => return Err(Shut::Abandoned),
+        }
     }
-    true
+    Ok(())
 }

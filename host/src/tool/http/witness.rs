@@ -1,5 +1,6 @@
 //! What can be proven about the bytes of one request: whether a connection was made for it, and whether its body was
-//! ever asked for. It also holds the last gate before the socket: nothing passes after the lease got too short.
+//! ever asked for. It also holds the last gate before the socket: nothing passes after the lease got too short, nor once
+//! nobody waits for the answer any more.
 
 use std::error::Error;
 use std::fmt;
@@ -7,13 +8,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tower_layer::Layer;
 use tower_service::Service;
 use twice_core::outcome::Sent;
+
+use crate::tool::gate::{Gate, Shut};
 
 tokio::task_local! {
     /// The witness of the request that the current task is sending; the connector finds it here, as the client's
@@ -24,7 +27,7 @@ tokio::task_local! {
 /// What was seen of one request.
 #[derive(Debug)]
 pub(super) struct Witness {
-    send_before: Instant,
+    gate: Gate,
     connect_timeout: Duration,
     /// Whether the connection is this request's own, so that no byte can leave before the connector was done.
     own_connection: bool,
@@ -37,13 +40,13 @@ pub(super) struct Witness {
 
 impl Witness {
     pub(super) fn new(
-        send_before: Instant,
+        gate: Gate,
         connect_timeout: Duration,
         own_connection: bool,
         has_body: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
-            send_before,
+            gate,
             connect_timeout,
             own_connection,
             has_body,
@@ -74,8 +77,8 @@ impl Witness {
         CURRENT.scope(Arc::clone(self), future).await
     }
 
-    fn too_late(&self) -> bool {
-        Instant::now() >= self.send_before
+    fn refused(&self) -> Option<Refused> {
+        self.gate.shut().map(Refused::from)
     }
 }
 
@@ -84,6 +87,8 @@ impl Witness {
 pub(super) enum Refused {
     /// The lease left no time.
     LeaseTooShort,
+    /// Nobody waits for the answer any more.
+    Abandoned,
     /// No connection within the operation's connect timeout.
     ConnectTimeout,
 }
@@ -92,6 +97,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LeaseTooShort => "the lease left no time to send",
+            Self::Abandoned => "nobody waited for the answer any more",
             Self::ConnectTimeout => "no connection in time",
         })
     }
@@ -99,7 +105,16 @@ impl fmt::Display for Refused {
 
 impl Error for Refused {}
 
-/// A request body of one piece that tells its witness when it is taken, and is not given after the last instant.
+impl From<Shut> for Refused {
+    fn from(shut: Shut) -> Self {
+        match shut {
+            Shut::TooLate => Self::LeaseTooShort,
+            Shut::Abandoned => Self::Abandoned,
+        }
+    }
+}
+
+/// A request body of one piece that tells its witness when it is taken, and is not given once the gate is shut.
 pub(super) struct WitnessedBody {
     content: Option<Bytes>,
     witness: Arc<Witness>,
@@ -120,8 +135,8 @@ impl Body for WitnessedBody {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Refused>>> {
         let Some(content) = self.content.take() else { return Poll::Ready(None) };
-        if self.witness.too_late() {
-            return Poll::Ready(Some(Err(Refused::LeaseTooShort)));
+        if let Some(refused) = self.witness.refused() {
+            return Poll::Ready(Some(Err(refused)));
         }
         self.witness.body_given.store(true, Ordering::SeqCst);
         Poll::Ready(Some(Ok(Frame::data(content))))
@@ -187,15 +202,21 @@ async fn connect<T>(
     connecting: impl Future<Output = Result<T, BoxError>>,
 ) -> Result<T, BoxError> {
     witness.connecting.store(true, Ordering::SeqCst);
-    let left = witness.send_before.saturating_duration_since(Instant::now());
-    let connection = match tokio::time::timeout(witness.connect_timeout.min(left), connecting).await
-    {
-        Ok(connection) => connection?,
-        Err(_) if left < witness.connect_timeout => return Err(Refused::LeaseTooShort.into()),
-        Err(_) => return Err(Refused::ConnectTimeout.into()),
+    let left = witness.gate.left();
+    let connection = tokio::select! {
+        connected = tokio::time::timeout(witness.connect_timeout.min(left), connecting) => {
+            match connected {
+                Ok(connection) => connection?,
+                Err(_) if left < witness.connect_timeout => {
+                    return Err(Refused::LeaseTooShort.into());
+                }
+                Err(_) => return Err(Refused::ConnectTimeout.into()),
+            }
+        }
+        () = witness.gate.abandoned() => return Err(Refused::Abandoned.into()),
     };
-    if witness.too_late() {
-        return Err(Refused::LeaseTooShort.into());
+    if let Some(refused) = witness.refused() {
+        return Err(refused.into());
     }
     witness.connected.store(true, Ordering::SeqCst);
     Ok(connection)
@@ -204,6 +225,7 @@ async fn connect<T>(
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
+    use std::time::Instant;
 
     use super::*;
 
@@ -214,8 +236,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(left: Duration, expected: Result<&'static [u8], Refused>, sent: Sent) {
-        let witness = Witness::new(Instant::now() + left, MINUTE, true, true);
+    fn check(gate: Gate, expected: Result<&'static [u8], Refused>, sent: Sent) {
+        let witness = Witness::new(gate, MINUTE, true, true);
         let mut body = WitnessedBody::new(Bytes::from_static(b"{}"), Arc::clone(&witness));
         assert_eq!(witness.sent(), Sent::Nothing, "before it is asked for");
         let Poll::Ready(Some(frame)) = poll(&mut body) else { panic!("one frame is there") };
@@ -226,14 +248,18 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_given_once_and_in_time_only() {
-        check(MINUTE, Ok(b"{}"), Sent::Maybe);
-        check(Duration::ZERO, Err(Refused::LeaseTooShort), Sent::Nothing);
+    fn the_body_is_given_once_and_while_the_gate_is_open() {
+        let open = Gate::until(Instant::now() + MINUTE);
+        check(open, Ok(b"{}"), Sent::Maybe);
+        check(Gate::until(Instant::now()), Err(Refused::LeaseTooShort), Sent::Nothing);
+        let (abandoned, keeper) = Gate::kept(Instant::now() + MINUTE);
+        drop(keeper);
+        check(abandoned, Err(Refused::Abandoned), Sent::Nothing);
     }
 
     #[test]
     fn without_a_body_only_an_own_connection_proves_anything() {
-        let witness = |own| Witness::new(Instant::now() + MINUTE, MINUTE, own, false);
+        let witness = |own| Witness::new(Gate::until(Instant::now() + MINUTE), MINUTE, own, false);
         assert_eq!(witness(true).sent(), Sent::Nothing);
         assert_eq!(witness(false).sent(), Sent::Maybe);
         let connected = witness(true);
