@@ -27,6 +27,7 @@ use twice_sandbox::{Sandbox, SandboxConfig};
 use twice_workflow::Project;
 use twice_workflow::model::Definition;
 
+use crate::faulty::{FaultyLedger, StoreFault};
 use crate::nodes;
 
 /// The provider's credential, as the tools refer to it (`env:API_KEY`).
@@ -75,6 +76,7 @@ pub struct Setup {
     store: Store,
     switches: Vec<Switch>,
     wrap: Option<Box<Wrap>>,
+    store_fault: Option<Arc<StoreFault>>,
 }
 
 impl Setup {
@@ -86,7 +88,7 @@ impl Setup {
         for (number, text) in workflows.iter().enumerate() {
             files.insert(format!("workflows/{number}.toml"), (*text).to_owned());
         }
-        Self { files, store: Store::Sqlite, switches: Vec::new(), wrap: None }
+        Self { files, store: Store::Sqlite, switches: Vec::new(), wrap: None, store_fault: None }
     }
 
     /// With this tool file. Its `base_url` is `env:PROVIDER_URL`.
@@ -107,6 +109,13 @@ impl Setup {
     #[must_use]
     pub fn switches(mut self, switches: impl IntoIterator<Item = Switch>) -> Self {
         self.switches.extend(switches);
+        self
+    }
+
+    /// The ledger fails like this.
+    #[must_use]
+    pub fn store_fault(mut self, fault: Arc<StoreFault>) -> Self {
+        self.store_fault = Some(fault);
         self
     }
 
@@ -154,6 +163,10 @@ impl Host {
         let clock = Arc::new(MovableClock::default());
         let redactor = Arc::new(RwLock::new(Redactor::default()));
         let ledger = open_ledger(setup.store, &dir, &clock, &redactor).await;
+        let ledger = match setup.store_fault {
+            Some(fault) => Arc::new(FaultyLedger::new(ledger, fault)),
+            None => ledger,
+        };
         let definitions = definitions(&setup.files, ledger.as_ref(), clock.now()).await;
         let secrets = FixedSecrets::new([
             ("env:PROVIDER_URL".to_owned(), sim.url()),
@@ -478,7 +491,7 @@ struct Vanished;
 
 /// A worker that is gone when it passes that boundary for the `nth` time: whatever it held in memory is lost, and its
 /// lease is neither renewed nor returned.
-fn vanish_at(at: Boundary, nth: u32) -> Boundaries {
+pub(crate) fn vanish_at(at: Boundary, nth: u32) -> Boundaries {
     let passed = AtomicU32::new(0);
     Boundaries::inject(move |boundary| {
         if boundary == at && passed.fetch_add(1, Ordering::SeqCst) + 1 == nth {
@@ -488,7 +501,7 @@ fn vanish_at(at: Boundary, nth: u32) -> Boundaries {
 }
 
 /// Whether a worker vanished as it was told; anything else that goes wrong is passed on.
-fn vanished(ended: Result<Result<RunEnd, EngineError>, JoinError>) -> bool {
+pub(crate) fn vanished(ended: Result<Result<RunEnd, EngineError>, JoinError>) -> bool {
     match ended {
         Ok(end) => {
             end.expect("the executor can go on");
@@ -525,7 +538,7 @@ async fn open_ledger(
 }
 
 /// The workflows of the project, each pinned to the conformance node.
-async fn definitions(
+pub(crate) async fn definitions(
     files: &BTreeMap<String, String>,
     ledger: &dyn Ledger,
     at: Timestamp,
@@ -544,7 +557,7 @@ async fn definitions(
 }
 
 /// The conformance node's bytes and digest, built and compiled once per process.
-fn conformance() -> &'static (Vec<u8>, String) {
+pub(crate) fn conformance() -> &'static (Vec<u8>, String) {
     static CONFORMANCE: OnceLock<(Vec<u8>, String)> = OnceLock::new();
     CONFORMANCE.get_or_init(|| {
         let bytes = nodes::component("conformance");
@@ -555,7 +568,7 @@ fn conformance() -> &'static (Vec<u8>, String) {
 }
 
 /// One sandbox for all hosts of a process; its cache keeps what it compiled.
-fn sandbox() -> &'static Arc<Sandbox> {
+pub(crate) fn sandbox() -> &'static Arc<Sandbox> {
     static SANDBOX: OnceLock<Arc<Sandbox>> = OnceLock::new();
     SANDBOX.get_or_init(|| {
         let cache_dir = nodes::repository().join("target").join("twice-tests").join("compiled");

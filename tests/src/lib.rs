@@ -2,6 +2,8 @@
 
 pub mod bench;
 pub mod fault;
+pub mod faulty;
 pub mod host;
 pub mod nodes;
 pub mod project;
+pub mod world;

@@ -2,6 +2,8 @@
 //!
 //! [`transition`] knows which moves an effect may make, [`reconcile`] what to do next about one, [`outcome`] what an
 //! answer means, [`identity`] what makes an effect itself, [`chain`] how entries are bound together.
+//!
+//! The feature `mutations` exists for one check of the tests alone and belongs in no product: see [`mutation`].
 
 pub mod chain;
 pub mod contract;
@@ -11,6 +13,7 @@ pub mod identity;
 pub mod ids;
 pub mod json;
 pub mod limits;
+pub mod mutation;
 pub mod outcome;
 pub mod reconcile;
 pub mod redact;

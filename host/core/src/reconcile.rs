@@ -6,6 +6,7 @@ use crate::effect::{Attempt, Effect, Hold};
 use crate::event::{ConflictRule, Failure, ProbeResult, UnknownReason};
 use crate::identity::tagged_sha256;
 use crate::ids::Fence;
+use crate::mutation;
 use crate::outcome::{RuleId, Verdict};
 use crate::time::Timestamp;
 
@@ -272,6 +273,7 @@ fn absence_is_proven(
     let mut first_miss = None;
     for (at, result) in probes {
         match result {
+            ProbeResult::Miss if mutation::is("believe-first-miss") => return true,
             ProbeResult::Miss if *at >= quiet_from => {
                 let first = *first_miss.get_or_insert(*at);
                 if first < *at && at.ms_since(first) >= contract.settle_ms {

@@ -7,6 +7,7 @@ use twice_core::contract::ToolClass;
 use twice_core::effect::{Attempt, Effect, State};
 use twice_core::event::{AttemptStart, Authorization, EffectEvent, Failure, ProbeResult};
 use twice_core::ids::EffectId;
+use twice_core::mutation;
 use twice_core::outcome::{self, Exchange};
 use twice_core::reconcile::{self, Next};
 use twice_core::time::Timestamp;
@@ -81,7 +82,9 @@ pub(super) async fn drive(
         }
         if moves.iter().any(|planned| matches!(planned, Move::Send { .. })) {
             // I3: every REQUESTED entry of this round is durable before the first byte leaves.
-            session.flush().await?;
+            if !mutation::is("send-before-commit") {
+                session.flush().await?;
+            }
             session.boundaries.pass(Boundary::AfterRequestedCommit);
         }
         perform(session, context, moves).await?;
@@ -114,6 +117,9 @@ fn plan(
             Next::Authorize => {
                 let event = authorize(session, effect, slot);
                 session.record(id, event)?;
+            }
+            Next::MarkUnknown(reason) if mutation::is("requested-is-unsent") => {
+                session.record(id, mutation::unsent(reason))?;
             }
             Next::MarkUnknown(reason) => {
                 session.boundaries.pass(Boundary::BeforeUnknown);
@@ -202,11 +208,13 @@ fn build(context: &StepContext, effect: &Effect, slot: &CompiledSlot) -> Built {
 }
 
 fn call<'a>(effect: &'a Effect, slot: &'a CompiledSlot) -> Call<'a> {
+    let key = effect.proposal.provider_key.as_str();
+    let by_attempt = mutation::is("key-by-attempt");
     Call {
         tool: &slot.tool,
         operation: &slot.operation,
         args: &effect.proposal.args,
-        key: &effect.proposal.provider_key,
+        key: if by_attempt { format!("{key}-{}", effect.attempts.len()).leak() } else { key },
         effect: &effect.id,
         run: &effect.run,
     }
