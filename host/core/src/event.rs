@@ -499,6 +499,14 @@ pub enum RunEvent {
         /// In words, with the fix.
         message: String,
     },
+    /// A person ordered a run that failed to be tried again: its failed steps start afresh, and what failed may be requested
+    /// anew, as the next generation.
+    Retried {
+        /// Who.
+        who: String,
+        /// Why, in their words.
+        why: String,
+    },
     /// The run used an effect that another run owns.
     Adopted {
         /// Which.
@@ -533,6 +541,7 @@ impl RunEvent {
             Self::Parked { .. } => "run_parked",
             Self::Halted { .. } => "run_halted",
             Self::Released { .. } => "run_released",
+            Self::Retried { .. } => "run_retried",
             Self::RequestRefused { .. } => "request_refused",
             Self::Adopted { .. } => "effect_adopted",
             Self::Completed { .. } => "run_completed",

@@ -113,6 +113,11 @@ impl Progress {
             RunEvent::StepFailed { node, visit, attempt, .. } => {
                 self.reached(node, *visit).failed_attempts = *attempt;
             }
+            RunEvent::Retried { .. } => {
+                for node in self.nodes.values_mut().filter(|node| node.output.is_none()) {
+                    node.failed_attempts = 0;
+                }
+            }
             RunEvent::Started { .. }
             | RunEvent::Claimed { .. }
             | RunEvent::Parked { .. }

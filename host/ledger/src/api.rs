@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use twice_core::chain::{Entry, Head, NewEntry};
 use twice_core::effect::{Effect, State};
+use twice_core::event::Observation;
 use twice_core::ids::{EffectId, Fence, Name, RunId, WorkerId};
 use twice_core::run::{Progress, RunState};
 use twice_core::time::Timestamp;
@@ -276,6 +277,21 @@ pub trait Ledger: Send + Sync + 'static {
     /// [`LedgerError::State`] when a worker holds the run, the chain has grown since, the run would become `running`, or
     /// an entry is no legal move. A change of the run also clears its crash count.
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError>;
+
+    /// Keeps something that arrived about an effect and may not be applied, such as the answer to a worker that lost its
+    /// run. One `observed` entry is written at the end of the run's chain, whoever holds the run, under its current fencing
+    /// token; it changes neither the effect nor the run nor the lease. Observing the same again writes another entry.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`] when there is no such run or effect; [`LedgerError::EffectOwned`] when the effect is another
+    /// run's; [`LedgerError::State`] when nothing of the effect can have been sent.
+    async fn observe(
+        &self,
+        run: &RunId,
+        effect: &EffectId,
+        observation: Observation,
+        at: Timestamp,
+    ) -> Result<Head, LedgerError>;
 
     /// The run of that id.
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError>;

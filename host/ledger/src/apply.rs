@@ -34,6 +34,7 @@ impl Batch<'_> {
                 self.append(write, *fence, *progress_made).await
             }
             Work::Decide { write, expected_head } => self.decide(write, *expected_head).await,
+            Work::Observe { run, effect, entry } => self.observe(run, effect, entry).await,
             Work::PutDefinition { digest, text } => {
                 let args = vec![digest.as_str().into(), text.as_str().into()];
                 self.execute(sql::PUT_DEFINITION, args).await?;
@@ -236,6 +237,34 @@ impl Batch<'_> {
         }
         let head = lock.head;
         self.stage(write, lock, staged);
+        Ok(Reply::Head(head))
+    }
+
+    /// No lease is asked for: an observation decides nothing, so it does not matter whose run it is.
+    async fn observe(
+        &mut self,
+        run: &RunId,
+        effect: &EffectId,
+        ready: &Ready,
+    ) -> Result<Reply, Refused> {
+        let Some(mut lock) = self.lock(run)? else { return Err(rules::absent("run", run).into()) };
+        let state = match self.effect(effect)? {
+            None => return Err(rules::absent("effect", effect).into()),
+            Some((owner, _)) if owner != *run => {
+                return Err(LedgerError::EffectOwned { effect: effect.clone(), owner }.into());
+            }
+            Some((_, state)) => state,
+        };
+        let mut states = BTreeMap::from([(effect, Some(state))]);
+        let moved = move_of(&ready.entry, &mut states)
+            .map_err(|rule| rules::refused(run, lock.state, rule))?;
+        let entry = sealed(run, lock.head, lock.fence, ready);
+        let head = Head { seq: entry.seq, hash: entry.hash };
+        lock.head = head;
+        lock.updated_at = entry.at.0;
+        self.touch_effect(effect, entry.at.0).await?;
+        self.stage_run(run, lock);
+        self.stage_entries([Staged { entry, moved }]);
         Ok(Reply::Head(head))
     }
 

@@ -236,6 +236,20 @@ impl<'c> Batch<'c> {
         self.effects.insert(projection.id, slot);
     }
 
+    /// Takes in when the latest entry about an effect was made, if that entry changes nothing else of it.
+    pub(crate) async fn touch_effect(&mut self, id: &EffectId, at: i64) -> Result<(), sqlx::Error> {
+        match self.effects.get_mut(id) {
+            Some(EffectSlot::Known { dirty: Some(projection), .. }) => {
+                projection.updated_at = at;
+                Ok(())
+            }
+            Some(
+                EffectSlot::Known { dirty: None, .. } | EffectSlot::Raw(_) | EffectSlot::Absent,
+            )
+            | None => self.execute(sql::TOUCH_EFFECT, vec![id.as_str().into(), at.into()]).await,
+        }
+    }
+
     /// A whole run as it is after everything staged so far.
     pub(crate) async fn record(
         &mut self,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use async_trait::async_trait;
 use twice_core::chain::{Content, Entry, Head, NewEntry, seal};
 use twice_core::effect::{Effect, State};
-use twice_core::event::RunEvent;
+use twice_core::event::{EffectEventKind, Observation, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
@@ -338,6 +338,30 @@ impl Ledger for MemoryLedger {
             run.record.crashes = 0;
         }
         memory.apply(write, now)
+    }
+
+    async fn observe(
+        &self,
+        run: &RunId,
+        effect: &EffectId,
+        observation: Observation,
+        at: Timestamp,
+    ) -> Result<Head, LedgerError> {
+        let ready = self.cleaner.observation(effect, observation, at)?;
+        let mut memory = self.open()?;
+        let state = memory.run(run)?.record.state;
+        let known = memory.effects.get_mut(effect);
+        let (owner, projection) = known.ok_or_else(|| rules::absent("effect", effect))?;
+        if owner != run {
+            return Err(LedgerError::EffectOwned { effect: effect.clone(), owner: owner.clone() });
+        }
+        transition::next(Some(projection.state), EffectEventKind::Observed)
+            .map_err(|_| rules::refused(run, state, rules::ILLEGAL_MOVE))?;
+        projection.updated_at = at.0;
+        memory.commits += 1;
+        let run = memory.run(run)?;
+        run.push(&ready.entry);
+        Ok(run.head())
     }
 
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError> {

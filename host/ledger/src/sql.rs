@@ -85,6 +85,7 @@ pub(crate) const EFFECTS_OF_RUN: &str = select_effect!("f.run_id = $2");
 pub(crate) const EFFECTS_OPEN: &str =
     select_effect!("f.state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN')");
 pub(crate) const EFFECTS_HELD: &str = select_effect!("f.held = 1");
+pub(crate) const TOUCH_EFFECT: &str = "UPDATE effect SET updated_at = $2 WHERE id = $1";
 
 pub(crate) const DEFINITION: &str = "SELECT body FROM definition WHERE digest = $1";
 pub(crate) const DEFINITION_EXISTS: &str = "SELECT 1 FROM definition WHERE digest = $1";
@@ -234,6 +235,7 @@ fn all() -> Vec<&'static str> {
         EFFECTS_OF_RUN,
         EFFECTS_OPEN,
         EFFECTS_HELD,
+        TOUCH_EFFECT,
         DEFINITION,
         DEFINITION_EXISTS,
         PUT_DEFINITION,

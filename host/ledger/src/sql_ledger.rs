@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 use twice_core::chain::{Entry, Head};
 use twice_core::effect::{Effect, State};
+use twice_core::event::Observation;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
@@ -192,6 +193,24 @@ impl Ledger for SqlLedger {
             Reply::Head(head) => Ok(head),
             Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
                 unreachable!("a decision is answered by a head")
+            }
+        }
+    }
+
+    async fn observe(
+        &self,
+        run: &RunId,
+        effect: &EffectId,
+        observation: Observation,
+        at: Timestamp,
+    ) -> Result<Head, LedgerError> {
+        let entry = self.cleaner.observation(effect, observation, at)?;
+        let work =
+            Work::Observe { run: run.clone(), effect: effect.clone(), entry: Box::new(entry) };
+        match self.write(work).await? {
+            Reply::Head(head) => Ok(head),
+            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+                unreachable!("an observation is answered by a head")
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde_json::Value as Json;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::{Effect, State};
+use twice_core::event::{EffectEvent, Observation};
 use twice_core::ids::{EffectId, Name, RunId};
 use twice_core::json;
 use twice_core::redact::Redactor;
@@ -139,6 +140,16 @@ impl Cleaner {
         // What is read back is what is hashed, in case the two differ in more than the secret.
         let body = json::canonical(&content.to_value());
         Ok(Ready { entry: NewEntry { content, at: entry.at }, body })
+    }
+
+    pub(crate) fn observation(
+        &self,
+        effect: &EffectId,
+        observation: Observation,
+        at: Timestamp,
+    ) -> Result<Ready, LedgerError> {
+        let event = EffectEvent::Observed(observation);
+        self.entry(NewEntry { content: Content::Effect { effect: effect.clone(), event }, at })
     }
 
     pub(crate) fn write(

@@ -58,6 +58,7 @@ pub(crate) enum Work {
     Renew { run: RunId, fence: Fence, lease_ms: u64 },
     Append { write: Write, fence: Fence, progress_made: bool },
     Decide { write: Write, expected_head: Head },
+    Observe { run: RunId, effect: EffectId, entry: Box<Ready> },
     PutDefinition { digest: String, text: String },
     PutModule { name: Name, digest: String, bytes: Vec<u8>, at: Timestamp },
 }
@@ -80,6 +81,7 @@ impl Work {
             Self::Renew { .. } => "renew a lease",
             Self::Append { .. } => "write a step of a run",
             Self::Decide { .. } => "write a person's decision",
+            Self::Observe { .. } => "keep an observation",
             Self::PutDefinition { .. } => "store a definition",
             Self::PutModule { .. } => "register a component",
         }
@@ -90,7 +92,7 @@ impl Work {
         match self {
             Self::Start(start) => Some(&start.id),
             Self::Claim { run, .. } => run.as_ref(),
-            Self::Renew { run, .. } => Some(run),
+            Self::Renew { run, .. } | Self::Observe { run, .. } => Some(run),
             Self::Append { write, .. } | Self::Decide { write, .. } => Some(&write.run),
             Self::PutDefinition { .. } | Self::PutModule { .. } => None,
         }
@@ -102,14 +104,29 @@ impl Work {
             Self::Start(_)
             | Self::Claim { .. }
             | Self::Renew { .. }
+            | Self::Observe { .. }
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }
     }
 
-    /// The effects whose projections it changes.
+    const fn observed(&self) -> Option<&EffectId> {
+        match self {
+            Self::Observe { effect, .. } => Some(effect),
+            Self::Start(_)
+            | Self::Claim { .. }
+            | Self::Renew { .. }
+            | Self::Append { .. }
+            | Self::Decide { .. }
+            | Self::PutDefinition { .. }
+            | Self::PutModule { .. } => None,
+        }
+    }
+
+    /// The effects that it is about.
     pub(crate) fn effects(&self) -> impl Iterator<Item = &EffectId> {
-        self.write().into_iter().flat_map(|write| write.effects.iter().map(|effect| &effect.id))
+        let written = self.write().into_iter().flat_map(|write| &write.effects);
+        written.map(|effect| &effect.id).chain(self.observed())
     }
 
     /// How much it adds to a transaction.
@@ -125,6 +142,7 @@ impl Work {
             | Self::Renew { .. }
             | Self::Append { .. }
             | Self::Decide { .. }
+            | Self::Observe { .. }
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => false,
         }

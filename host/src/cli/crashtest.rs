@@ -19,10 +19,10 @@ use super::run::{check_input, read_input};
 use super::term::{Column, Progress};
 use crate::crashtest::worker::{WorkerConfig, work};
 use crate::crashtest::{
-    self, CaseReport, Finding, Follower, Plan, Report, Severity, Verdict, spec,
+    self, CaseReport, Finding, Follower, PAUSE_MIN_MS, Plan, Report, Severity, Verdict, spec,
 };
 
-/// How long a run is left alone after a crash unless the command says otherwise; a lease at least.
+/// How long a run is left alone after a crash unless the command says otherwise.
 const PAUSE: &str = "60s";
 
 /// Kill a workflow's worker at every boundary, resume twice, and check what comes of it.
@@ -64,7 +64,11 @@ impl Crashtest {
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let plan = self.plan(out, place).await?;
         let mut follower = Bar { out: out.clone(), progress: None };
-        let report = crashtest::run(&plan, &mut follower).await?;
+        let report = tokio::select! {
+            report = crashtest::run(&plan, &mut follower) => report?,
+            // What it started is killed with it; a worker that is frozen would stay for ever.
+            _ = tokio::signal::ctrl_c() => bail!("interrupted; nothing is left behind"),
+        };
         follower.finish();
         if let Some(file) = &self.junit {
             write(file, &report.to_junit())?;
@@ -91,6 +95,13 @@ impl Crashtest {
                 self.pause
             )
         })?;
+        if pause_ms < PAUSE_MIN_MS {
+            bail!(
+                "a pause of {} is shorter than a lease, so that nobody could take the run up\nfix: give {} or more",
+                self.pause,
+                duration_text(PAUSE_MIN_MS)
+            );
+        }
         let only = self.boundary.as_deref().map(boundary).transpose()?;
         let project = place.project(out)?;
         let root = place.root()?;
@@ -207,6 +218,14 @@ fn show(out: &Out, report: &Report) {
     if !report.not_reached.is_empty() {
         let names: Vec<&str> = report.not_reached.iter().map(|place| place.as_str()).collect();
         out.line(&format!("not reached with this input: {}", names.join(", ")));
+    }
+    for cut in &report.cut_short {
+        out.line(&format!(
+            "{}: passed {} times, of which the first {} were tried",
+            cut.place.as_str(),
+            cut.passings,
+            cut.tried
+        ));
     }
     show_violations(out, report);
     report.findings.iter().for_each(|finding| show_finding(out, finding));

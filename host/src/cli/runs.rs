@@ -28,8 +28,10 @@ pub(super) enum Runs {
     Show(Show),
     /// Run a run on until it ends or waits
     Resume(Resume),
+    /// Try a failed run again: what is confirmed stays, what failed is requested anew
+    Retry(Decide),
     /// Let a halted or quarantined run go on
-    Release(Release),
+    Release(Decide),
 }
 
 /// List runs, newest first.
@@ -75,9 +77,9 @@ pub(super) struct Resume {
     json: bool,
 }
 
-/// Let a halted or quarantined run go on.
+/// A decision about a run.
 #[derive(Debug, Args)]
-pub(super) struct Release {
+pub(super) struct Decide {
     /// The run
     run: String,
     /// Why; recorded
@@ -94,7 +96,8 @@ impl Runs {
             Self::List(list) => list.run(out, place).await,
             Self::Show(show) => show.run(out, place).await,
             Self::Resume(resume) => resume.run(out, place).await,
-            Self::Release(release) => release.run(out, place).await,
+            Self::Retry(retry) => retry.retry(out, place).await,
+            Self::Release(release) => release.release(out, place).await,
         }
     }
 }
@@ -225,12 +228,30 @@ impl Resume {
     }
 }
 
-impl Release {
-    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+impl Decide {
+    async fn retry(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
         let id = find(engine.ledger().as_ref(), &self.run).await?.id;
+        let renewed = engine.retry(&id, &self.decision()?).await?;
+        out.line(&format!(
+            "run {id} may be tried again; {renewed} failed effect(s) may be requested anew: `twice runs resume {id}`"
+        ));
+        engine.ledger().close().await;
+        Ok(Exit::Done)
+    }
+
+    fn decision(&self) -> anyhow::Result<Decision> {
+        if self.reason.trim().is_empty() {
+            bail!("--reason is empty\nfix: say why; it is recorded for whoever audits this run");
+        }
         let who = self.by.clone().unwrap_or_else(|| "unknown".to_owned());
-        engine.release(&id, &Decision { who, why: self.reason.clone() }).await?;
+        Ok(Decision { who, why: self.reason.clone() })
+    }
+
+    async fn release(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
+        let id = find(engine.ledger().as_ref(), &self.run).await?.id;
+        engine.release(&id, &self.decision()?).await?;
         out.line(&format!("run {id} may go on: `twice runs resume {id}`"));
         engine.ledger().close().await;
         Ok(Exit::Done)

@@ -22,8 +22,8 @@ use super::{CrashtestError, Plan};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The lease of a worker that is frozen: it is really waited for, as the worker itself counts in real time. Milliseconds.
 const LEASE_FROZEN_MS: u64 = 1_000;
-/// The lease of other workers; it runs out by the case's clock. Milliseconds.
-const LEASE_MS: u64 = 60_000;
+/// The lease of other workers; it runs out by the case's clock, during the pause. Milliseconds.
+const LEASE_MS: u64 = super::PAUSE_MIN_MS - 1_000;
 
 /// What all cases share.
 pub(super) struct Stage<'a> {
@@ -70,14 +70,14 @@ struct Play<'a> {
 }
 
 impl Stage<'_> {
-    /// Plays a case; `number` tells it from the others, `epoch` is when it begins.
+    /// Plays a case; `id` tells it from the others, `epoch` is when it begins.
     pub(super) async fn play(
         &self,
-        spec: CaseSpec,
-        number: usize,
+        spec: &CaseSpec,
+        id: &str,
         epoch: Timestamp,
     ) -> Result<Outcome, CrashtestError> {
-        let id = format!("case-{number}");
+        let (spec, id) = (*spec, id.to_owned());
         let dir = self.dir.join(&id);
         std::fs::create_dir_all(&dir).map_err(|e| CrashtestError::file(&dir, e))?;
         let hold = spec.first.and_then(|crash| match crash.place {
@@ -129,13 +129,12 @@ impl Play<'_> {
             }
         };
         let passed = self.passed(self.workers)?;
-        let lease = if frozen.is_some() { LEASE_FROZEN_MS } else { LEASE_MS };
-        self.pause(lease);
+        self.pause();
         let before = (self.snapshot().await?, self.desk.books().clone());
         if let Some((at, occurrence)) = self.spec.second {
             let worker = self.worker(Some(stop_at(at.as_str(), occurrence, "KILL")), LEASE_MS)?;
             let again = killed(self.finish(worker).await?);
-            self.pause(LEASE_MS);
+            self.pause();
             if !again {
                 return self.rest(false, started, before, passed).await;
             }
@@ -257,10 +256,10 @@ impl Play<'_> {
         self.desk.books().now
     }
 
-    /// Time goes by until the run is taken up again: the lease, or the pause that was asked for.
-    fn pause(&self, lease_ms: u64) {
+    /// Time goes by until the run is taken up again; the lease is over then.
+    fn pause(&self) {
         let mut books = self.desk.books();
-        books.now = books.now.plus_ms(self.stage.plan.pause_ms.max(lease_ms + 1));
+        books.now = books.now.plus_ms(self.stage.plan.pause_ms.max(super::PAUSE_MIN_MS));
     }
 
     fn passed(&self, worker: u32) -> Result<Vec<String>, CrashtestError> {

@@ -74,7 +74,8 @@ pub(super) fn collect(
     pause_ms: u64,
 ) {
     let end = &outcome.again.0;
-    let mut said = conflicts(end);
+    let mut said = not_repeatable(outcome);
+    said.extend(conflicts(end));
     said.extend(divergences(end));
     said.extend(other_requests(end, baseline));
     said.extend(other_output(end, baseline));
@@ -89,6 +90,20 @@ pub(super) fn collect(
         let (fix, seen_in) = (fix.to_owned(), outcome.spec.to_string());
         found.push(Finding { severity, kind, about, message, fix, seen_in });
     }
+}
+
+fn not_repeatable(outcome: &Outcome) -> Vec<Said> {
+    let Some(place) = outcome.spec.place().filter(|_| !outcome.reached) else { return Vec::new() };
+    vec![Said {
+        severity: Severity::Violation,
+        kind: "not_repeatable",
+        about: place.as_str().to_owned(),
+        message: format!(
+            "the run did not come to `{}` as often as it did before, so that it could not be interrupted there",
+            outcome.spec
+        ),
+        fix: "let the node ask for the same effects in the same order whenever it starts with the same input",
+    }]
 }
 
 fn conflicts(end: &Snapshot) -> Vec<Said> {

@@ -27,7 +27,7 @@ use twice_workflow::model::Definition;
 
 pub use self::checks::{Check, Checks};
 pub use self::findings::{Finding, Severity};
-pub use self::report::{CaseReport, Report, Verdict};
+pub use self::report::{CaseReport, CutShort, Report, Verdict};
 
 use self::case::{Outcome, Stage};
 use self::checks::Baseline;
@@ -37,6 +37,8 @@ use self::worker::ComponentFile;
 use crate::engine::EngineError;
 use crate::engine::boundary::Boundary;
 
+/// Shortest pause between a crash and the resume: the lease must be over. Milliseconds.
+pub const PAUSE_MIN_MS: u64 = 60_000;
 /// When every case begins: a date like any other, always the same. Milliseconds since 1970.
 const EPOCH: Timestamp = Timestamp(1_767_603_600_000);
 /// How much later the second undisturbed run begins, which shows what depends on the time. Milliseconds.
@@ -57,7 +59,7 @@ pub struct Plan {
     pub components: BTreeMap<Name, Vec<u8>>,
     /// The run's input.
     pub input: Value,
-    /// Time that goes by for the run between a crash and the resume; at least the lease. Milliseconds.
+    /// Time that goes by for the run between a crash and the resume, [`PAUSE_MIN_MS`] at least. Milliseconds.
     pub pause_ms: u64,
     /// Only crashes at this place.
     pub only: Option<Place>,
@@ -136,8 +138,16 @@ pub async fn run(plan: &Plan, follower: &mut dyn Follower) -> Result<Report, Cra
     let undisturbed = play(&stage, CaseSpec::UNDISTURBED, 0, EPOCH).await?;
     let later = play(&stage, CaseSpec::UNDISTURBED, 1, EPOCH.plus_ms(LATER_MS)).await?;
     let baseline = Baseline::of(&undisturbed, &later);
-    let mut sweep = Sweep { stage, baseline, number: 2, cases: Vec::new(), findings: Vec::new() };
-    let specs = specs(plan, &undisturbed);
+    let mut sweep = Sweep {
+        stage,
+        baseline,
+        number: 2,
+        cases: Vec::new(),
+        findings: Vec::new(),
+        cut_short: Vec::new(),
+    };
+    let (specs, cut_short) = specs(plan, &undisturbed);
+    sweep.cut_short = cut_short;
     let first = sweep.take(undisturbed);
     follower.planned(1 + specs.len());
     follower.done(&first);
@@ -168,16 +178,22 @@ async fn play(
     number: usize,
     epoch: Timestamp,
 ) -> Result<Outcome, CrashtestError> {
-    let outcome = stage.play(spec, number, epoch).await?;
+    let mut outcome = stage.play(&spec, &format!("case-{number}"), epoch).await?;
+    if !outcome.reached {
+        // Requests under way together may be answered in another order: once more, from the start.
+        outcome = stage.play(&spec, &format!("case-{number}-again"), epoch).await?;
+    }
     match outcome.again.1.problems.first() {
         Some(problem) => Err(CrashtestError::Provider(problem.clone())),
         None => Ok(outcome),
     }
 }
 
-/// A crash at each passing of each boundary, and after each commit of the provider.
-fn specs(plan: &Plan, undisturbed: &Outcome) -> Vec<CaseSpec> {
+/// A crash at each passing of each boundary, and after each commit of the provider; and the places that are passed more
+/// often than is tried.
+fn specs(plan: &Plan, undisturbed: &Outcome) -> (Vec<CaseSpec>, Vec<CutShort>) {
     let mut specs = Vec::new();
+    let mut cut_short = Vec::new();
     for place in Place::all().filter(|place| plan.only.is_none_or(|only| only == *place)) {
         let (count, actions): (u32, &[Action]) = match place {
             Place::AfterProviderCommit => {
@@ -190,8 +206,11 @@ fn specs(plan: &Plan, undisturbed: &Outcome) -> Vec<CaseSpec> {
             let cases = actions.iter().map(|action| CaseSpec::one(place, occurrence, *action));
             specs.extend(cases);
         }
+        if count > OCCURRENCES_MAX {
+            cut_short.push(CutShort { place, passings: count, tried: OCCURRENCES_MAX });
+        }
     }
-    specs
+    (specs, cut_short)
 }
 
 fn count(passed: &[String], boundary: Boundary) -> u32 {
@@ -243,6 +262,7 @@ struct Sweep<'a> {
     number: usize,
     cases: Vec<CaseReport>,
     findings: Vec<Finding>,
+    cut_short: Vec<CutShort>,
 }
 
 impl Sweep<'_> {
@@ -303,6 +323,7 @@ impl Sweep<'_> {
             pause_ms: plan.pause_ms,
             cases: self.cases,
             not_reached,
+            cut_short: self.cut_short,
             findings,
             took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         }

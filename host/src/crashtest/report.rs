@@ -25,10 +25,23 @@ pub struct Report {
     pub cases: Vec<CaseReport>,
     /// Places that the workflow does not reach with this input.
     pub not_reached: Vec<Place>,
+    /// Places that are passed so often that not every passing was tried.
+    pub cut_short: Vec<CutShort>,
     /// What the author should know, the worst first.
     pub findings: Vec<Finding>,
     /// How long the test took. Milliseconds.
     pub took_ms: u64,
+}
+
+/// A place that is passed more often than is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutShort {
+    /// The place.
+    pub place: Place,
+    /// How often the undisturbed run passes it.
+    pub passings: u32,
+    /// How many of these were tried, from the first.
+    pub tried: u32,
 }
 
 /// The result of a case.
@@ -151,10 +164,10 @@ impl CaseReport {
 }
 
 impl Report {
-    /// What the test says as a whole. A case that did not come about says nothing, and so proves nothing.
+    /// What the test says as a whole. A case that did not come about proves nothing, so that the whole does not hold.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let violated = self.cases.iter().any(|case| !case.checks.hold())
+        let violated = self.cases.iter().any(|case| !case.reached || !case.checks.hold())
             || self.findings.iter().any(|finding| finding.severity == Severity::Violation);
         let person = self.cases.iter().any(|case| case.person.is_some());
         match (violated, person) {
@@ -181,6 +194,14 @@ impl Report {
                 })
             })
             .collect();
+        let cut_short: Vec<Value> = self
+            .cut_short
+            .iter()
+            .map(|cut| {
+                let CutShort { place, passings, tried } = cut;
+                json!({ "boundary": place.as_str(), "passings": passings, "tried": tried })
+            })
+            .collect();
         json!({
             "workflow": self.workflow,
             "version": self.version,
@@ -190,6 +211,7 @@ impl Report {
             "took_ms": self.took_ms,
             "cases": self.cases.iter().map(CaseReport::json).collect::<Vec<_>>(),
             "not_reached": self.not_reached.iter().map(|place| place.as_str()).collect::<Vec<_>>(),
+            "cut_short": cut_short,
             "findings": findings,
         })
     }

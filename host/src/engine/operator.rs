@@ -6,11 +6,13 @@ use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::{Effect, Hold, State};
 use twice_core::event::{ConflictDecision, ConflictRule, EffectEvent, Failure, RunEvent, Source};
 use twice_core::ids::{EffectId, Fence, RunId};
+use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_core::{outcome, reconcile};
-use twice_ledger::{LedgerError, OperatorAppend, RunChange, RunRecord};
+use twice_ledger::{EffectFilter, LedgerError, OperatorAppend, RunChange, RunRecord};
 
+use super::resolve::is_renewed;
 use super::{Engine, EngineError};
 
 /// Who decides, and why.
@@ -155,7 +157,64 @@ impl Engine {
             }
         }
         let at = self.parts.clock.now();
-        self.write_decision(&run, Vec::new(), Vec::new(), decision, at).await
+        let event = Some(released(decision));
+        self.write_decision(&run, Vec::new(), Vec::new(), decision, event, at).await
+    }
+
+    /// Orders a failed run to be tried again. What is confirmed keeps its receipt; what failed may be requested anew, as
+    /// the next generation: a new logical action, recorded as this person's decision. Returns how many effects that is.
+    ///
+    /// # Errors
+    /// [`LedgerError::State`] when the run did not fail.
+    pub async fn retry(&self, id: &RunId, decision: &Decision) -> Result<usize, DecisionError> {
+        let run = self.record(id).await?;
+        if run.state != RunState::Failed {
+            return Err(DecisionError::Engine(EngineError::Ledger(LedgerError::State {
+                run: id.clone(),
+                state: run.state.to_string(),
+                rule: "only a failed run can be tried again; one that waits goes on by itself or with `runs resume`",
+            })));
+        }
+        let at = self.parts.clock.now();
+        let mut entries = Vec::new();
+        let mut effects = self.failed_effects(id).await?;
+        for effect in &mut effects {
+            let event = EffectEvent::ConflictDecided(ConflictDecision {
+                decision: ConflictRule::Renew,
+                who: decision.who.clone(),
+                why: decision.why.clone(),
+                requested_hash: effect.proposal.request_hash.clone(),
+            });
+            self.add(effect, &mut entries, run.fence, at, event)?;
+        }
+        let renewed = effects.len();
+        let event = RunEvent::Retried { who: decision.who.clone(), why: decision.why.clone() };
+        self.write_decision(&run, entries, effects, decision, Some(event), at).await?;
+        Ok(renewed)
+    }
+
+    /// The effects of a run that failed and were not renewed yet.
+    async fn failed_effects(&self, id: &RunId) -> Result<Vec<Effect>, EngineError> {
+        let mut filter = EffectFilter {
+            run: Some(id.clone()),
+            state: Some(State::Failed),
+            limit: PAGE_MAX,
+            ..EffectFilter::default()
+        };
+        let mut found = Vec::new();
+        loop {
+            let page = self.parts.ledger.effects(&filter).await?;
+            for row in &page {
+                let effect = self.parts.ledger.effect(&row.id).await?;
+                found.extend(effect.filter(|effect| !is_renewed(effect)));
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE_MAX as usize => {
+                    filter.after = Some(last.id.clone());
+                }
+                Some(_) | None => return Ok(found),
+            }
+        }
     }
 
     async fn record(&self, id: &RunId) -> Result<RunRecord, EngineError> {
@@ -194,16 +253,20 @@ impl Engine {
         decision: &Decision,
     ) -> Result<Effect, DecisionError> {
         let at = effect.updated_at;
-        self.write_decision(run, entries, vec![effect.clone()], decision, at).await?;
+        // A run that ended stays ended: a decision about one of its effects is recorded and changes nothing else.
+        let event = (!run.state.is_final()).then(|| released(decision));
+        self.write_decision(run, entries, vec![effect.clone()], decision, event, at).await?;
         Ok(effect)
     }
 
+    /// Writes a decision, and lets the run go on when `event` says so.
     async fn write_decision(
         &self,
         run: &RunRecord,
         mut entries: Vec<NewEntry>,
         effects: Vec<Effect>,
         decision: &Decision,
+        event: Option<RunEvent>,
         at: Timestamp,
     ) -> Result<(), EngineError> {
         let definition = self.pinned(&run.id, &run.definition).await?;
@@ -215,23 +278,27 @@ impl Engine {
             self.refuse_secret("the receipt's id", &Value::from(receipt.external_id.clone()))?;
         }
         let expected_head = self.parts.ledger.head(&run.id).await?;
-        // A run that ended stays ended: a decision about one of its effects is recorded and changes nothing else.
-        let run_change = (!run.state.is_final()).then(|| RunChange {
-            state: RunState::Ready,
-            progress: run.progress.clone(),
-            output: None,
-            reason: None,
-            due_at: Some(at),
-        });
-        if run_change.is_some() {
-            let event = RunEvent::Released { who: decision.who.clone(), why: decision.why.clone() };
+        let mut progress = run.progress.clone();
+        let run_change = event.map(|event| {
+            progress.apply(&event, at);
             entries.push(NewEntry { content: Content::Run(event), at });
-        }
+            RunChange {
+                state: RunState::Ready,
+                progress,
+                output: None,
+                reason: None,
+                due_at: Some(at),
+            }
+        });
         let append =
             OperatorAppend { run: run.id.clone(), entries, effects, run_change, expected_head };
         self.parts.ledger.append_as_operator(append).await?;
         Ok(())
     }
+}
+
+fn released(decision: &Decision) -> RunEvent {
+    RunEvent::Released { who: decision.who.clone(), why: decision.why.clone() }
 }
 
 fn not_now(effect: &Effect, rule: &'static str) -> DecisionError {

@@ -22,6 +22,30 @@ fn declared(file: &str, operation: &str, args: &Value) -> (Project, String) {
 }
 
 #[test]
+fn a_lost_request_is_sent_again_only_on_proof_that_it_was_lost() {
+    let file = repository().join("nodes/crashtest-examples/good/tools/payments.toml");
+    let tool = std::fs::read_to_string(file).unwrap();
+    // The same provider without its key: the lookup alone has to tell.
+    let (before, rest) = tool.split_once("[operation.refund.key]").unwrap();
+    let (_, lookup) = rest.split_once("[operation.refund.lookup]").unwrap();
+    let before = before.replace("incidental = []", "incidental = []\nkey = \"none\"");
+    let tool = format!("{before}[operation.refund.lookup]{lookup}");
+    let project = conformance(&tool, &[&node("payments.refund")]);
+    let args = json!({ "order_id": "o-1", "amount_cents": 5 });
+    let step = json!({ "do": "request", "slot": "s", "args": args, "must": true });
+    let input = json!({ "id": "o-1", "steps": [step] }).to_string();
+    let report = tried(&project, &["w", "--input", &input], 0);
+    all_held(&report);
+    // Proof takes the settle window and the time that a frozen sender may still be at it.
+    let lost = report["cases"].as_array().unwrap().iter().filter(|case| {
+        case["boundary"] == "after-requested-commit" && case["run_state"] == "completed"
+    });
+    let waited: Vec<u64> = lost.map(|case| case["waited_ms"].as_u64().unwrap()).collect();
+    assert_eq!(waited.len(), 2, "{report:#}");
+    assert!(waited.iter().all(|ms| *ms >= 60_000 + 10_000 + 2_000), "{waited:?}");
+}
+
+#[test]
 fn a_conflict_that_names_the_object_settles_it() {
     let args = json!({ "mandate": "m", "amount_pence": 100 });
     let (project, input) = declared("bank-debit-30d.toml", "bank-debit.collect", &args);
@@ -135,5 +159,9 @@ fn what_cannot_be_tried_is_said() {
         &["there is no boundary `half-time`", "after-requested-commit", "after-provider-commit"],
     );
     check(&[&input, "--pause", "soon"], &["`soon` is no duration", "48h"]);
+    check(
+        &[&input, "--pause", "5s"],
+        &["a pause of 5s is shorter than a lease", "give 1m or more"],
+    );
     check(&["{}"], &["the input does not fit workflow `w`"]);
 }

@@ -207,3 +207,66 @@ fn whatever_is_decided_about_a_conflict_the_first_request_is_reconciled() {
     check_conflict_in_doubt(ConflictRule::Fail, 1, ("/failed", json!("conflict")));
     check_conflict_in_doubt(ConflictRule::Renew, 2, ("/body/amount_cents", json!(2_000)));
 }
+
+/// A refund that is declined once, and without which the node gives up.
+async fn declined() -> Host {
+    let decline = Switch::new(Fault::Decline402).times(1);
+    let host = Host::start(one_refund(Class::KeyLookup, WINDOWS).switches([decline])).await;
+    let mut refund = ask("refund", "order-1", 1_000);
+    refund["must"] = json!(true);
+    let end = host.run_and_finish("run-1", order("order-1", vec![refund]), Pace::Jump).await;
+    assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
+    host
+}
+
+#[test]
+fn a_failed_run_is_tried_again_only_by_a_person_and_as_the_next_generation() {
+    run(async {
+        let host = declined().await;
+        let id = twice_tests::host::run_id("run-1");
+        // However often it is resumed, a failed run stays failed and nothing is sent.
+        assert!(matches!(host.resume("run-1").await, RunEnd::Failed { .. }));
+        assert_eq!(host.counted("refund").await.requests, 1);
+
+        assert_eq!(host.engine.retry(&id, &decision()).await.unwrap(), 1);
+        let end = host.finish("run-1", Pace::Jump).await;
+        assert!(matches!(end, RunEnd::Completed(_)), "{end:?}");
+        let mut keys: Vec<(String, State)> = host
+            .effects("run-1")
+            .await
+            .into_iter()
+            .map(|effect| (effect.proposal.idempotency_key, effect.state))
+            .collect();
+        keys.sort();
+        assert_eq!(keys.len(), 2, "{keys:?}");
+        assert_eq!(keys[0].1, State::Failed);
+        assert_eq!(keys[1], (format!("{}/generation=2", keys[0].0), State::Confirmed));
+        assert_eq!(host.counted("refund").await.effects, 1);
+
+        let again = host.engine.retry(&id, &decision()).await;
+        assert!(again.is_err(), "a completed run has nothing to try again");
+        assert!(matches!(host.resume("run-1").await, RunEnd::Completed(_)));
+        assert_eq!(host.counted("refund").await.requests, 2);
+        let retried = |event: &RunEvent| matches!(event, RunEvent::Retried { .. });
+        assert_eq!(host.run_events("run-1").await.iter().filter(|event| retried(event)).count(), 1);
+    });
+}
+
+#[test]
+fn what_was_confirmed_before_a_run_failed_keeps_its_receipt_when_it_is_tried_again() {
+    run(async {
+        let host = Host::start(one_refund(Class::KeyLookup, WINDOWS)).await;
+        let refund = ask("refund", "order-1", 1_000);
+        let fatal = json!({ "do": "fatal", "message": "no" });
+        let todo = vec![refund, fatal];
+        let end = host.run_and_finish("run-1", order("order-1", todo), Pace::Jump).await;
+        assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
+        let receipt = host.effect("run-1").await.receipt;
+        let id = twice_tests::host::run_id("run-1");
+        assert_eq!(host.engine.retry(&id, &decision()).await.unwrap(), 0);
+        let end = host.finish("run-1", Pace::Jump).await;
+        assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
+        assert_eq!(host.effect("run-1").await.receipt, receipt);
+        assert_eq!(host.counted("refund").await.requests, 1);
+    });
+}

@@ -208,9 +208,12 @@ fn retry_wait_ms(effect: &Effect, retry_after_ms: Option<u64>) -> u64 {
     own.max(retry_after_ms.unwrap_or(0).min(retry.max_ms))
 }
 
-/// How many times the provider was asked anything about this effect.
+/// How many times the provider was asked anything, as far as the waits grow with it: every send, and the lookups since the
+/// last one. Lookups about a send whose absence was proven say nothing about how long the next one takes.
 fn moves(effect: &Effect) -> u32 {
-    u32::try_from(effect.attempts.len() + effect.probes.len()).unwrap_or(u32::MAX)
+    let before = effect.attempts.last().map_or(0, |attempt| attempt.probes_before);
+    let lookups = effect.probes.len().saturating_sub(before);
+    u32::try_from(effect.attempts.len() + lookups).unwrap_or(u32::MAX)
 }
 
 fn last_attempt(effect: &Effect) -> u32 {

@@ -8,7 +8,7 @@ use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{Append, ClaimBy, EffectFilter, Ledger, NewRun, OperatorAppend, RunFilter};
 
-use crate::support::{Backend, LEASE_MS, Story, all, by, change, new_run, parked, run_id};
+use crate::support::{Backend, LEASE_MS, Story, all, by, change, late, new_run, parked, run_id};
 
 const SEEDS: [u64; 4] = [1, 2, 3, 20_240_607];
 const STEPS: usize = 400;
@@ -53,9 +53,14 @@ async fn implementations_agree() {
         }
         assert_eq!(file.len(), memory.len(), "seed={seed}");
         // A seed that only ever succeeds, or never, compares nothing of interest.
-        let count = |what| file.iter().filter(|line| line.contains(what)).count();
-        let (written, refused) = (count("append Ok"), count("append Err"));
-        assert!(written > 20 && refused > 20, "seed={seed}: {written} written, {refused} refused");
+        let count = |what: &str| file.iter().filter(|line| line.contains(what)).count();
+        for (what, least) in [("append", 20), ("observe", 2)] {
+            let (written, refused) = (count(&format!("{what} Ok")), count(&format!("{what} Err")));
+            assert!(
+                written > least && refused > least,
+                "seed={seed}: {written} written, {refused} refused of {what}"
+            );
+        }
     }
 }
 
@@ -85,7 +90,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
     let ledger = &backend.ledger;
     let run = run_id(draw.pick(&["r1", "r2", "r3", "r4", "r5", "r6"]));
     let worker = by(draw.pick(&["w1", "w2", "w3"]));
-    match draw.below(12) {
+    match draw.below(13) {
         0 | 1 => {
             let key = draw.pick(&[None, None, Some("k1".to_owned()), Some("k2".to_owned())]);
             let input = draw.pick(&[
@@ -108,6 +113,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
             format!("renew {:?}", ledger.renew(&run, fence, LEASE_MS).await)
         }
         6 => format!("decide {:?}", decide(backend, &run, draw).await),
+        7 => format!("observe {:?}", observe(backend, &run, draw).await),
         _ => format!("append {:?}", write(backend, &run, draw).await),
     }
 }
@@ -192,6 +198,20 @@ async fn decide(
         expected_head,
     };
     backend.ledger.append_as_operator(decision).await
+}
+
+/// Of an effect that the run may own, or another, or none.
+async fn observe(
+    backend: &Backend,
+    run: &RunId,
+    draw: &mut Draw,
+) -> Result<Head, twice_ledger::LedgerError> {
+    let (fence, at) = (Fence(1), backend.at());
+    let story = match draw.below(4) {
+        0 => Story::shared(run, fence, at),
+        _ => Story::of_run(run, draw.pick(&["a", "b", "c"]), fence, at),
+    };
+    backend.ledger.observe(run, &story.effect.id, late("so it was"), at).await
 }
 
 /// Leases of zero length end as they begin: the next claim takes over at once.

@@ -4,11 +4,12 @@ use std::sync::{Arc, RwLock};
 
 use serde_json::json;
 use twice_core::effect::State;
+use twice_core::event::EffectEvent;
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
 use twice_ledger::{Append, EffectFilter, LedgerError, LedgerOptions, OperatorAppend};
 
-use crate::support::{Backend, Story, all, all_with, append, change, name, parked, run_id};
+use crate::support::{Backend, Story, all, all_with, append, change, late, name, parked, run_id};
 
 #[tokio::test]
 async fn an_effect_is_the_fold_of_its_entries() {
@@ -190,6 +191,73 @@ async fn a_person_settles_an_effect() {
 }
 
 #[tokio::test]
+async fn an_observation_is_kept_whoever_holds_the_run_and_changes_nothing() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let run = claim.run.id.clone();
+        let mut story = Story::of_run(&run, "refund", claim.fence, backend.at())
+            .requested(backend.at())
+            .unknown(backend.at());
+        backend.ledger.append(story.write(&claim)).await.unwrap();
+        backend.clock.advance(1_000);
+        let claim = backend.claimed("w2", Some("r1")).await;
+        let mut story = story.under(claim.fence);
+        for holder in ["another worker", "nobody"] {
+            backend.clock.advance(1);
+            let at = backend.at();
+            let before = backend.ledger.run(&run).await.unwrap().unwrap();
+            let id = story.effect.id.clone();
+            let head = backend.ledger.observe(&run, &id, late("it is done"), at).await.unwrap();
+            story = story.then(EffectEvent::Observed(late("it is done")), at);
+            drop(story.take_entries());
+            check_projection(&backend, &story).await;
+            let after = backend.ledger.run(&run).await.unwrap().unwrap();
+            let expected = twice_ledger::RunRecord { updated_at: at, ..before };
+            assert_eq!(format!("{after:?}"), format!("{expected:?}"), "{}: {holder}", backend.name);
+            let chain = backend.chain("r1").await;
+            let last = chain.last().unwrap();
+            assert_eq!((last.kind.as_str(), last.fence), ("observed", claim.fence), "{holder}");
+            assert_eq!((head.seq, head.hash), (last.seq, last.hash), "{holder}");
+            // Its owner goes on undisturbed.
+            match holder {
+                "another worker" => {
+                    story = story.failed("refused", at);
+                    let mut write = story.write(&claim);
+                    write.run_change = Some(change(RunState::Waiting, Some(at)));
+                    backend.ledger.append(write).await.unwrap();
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_observation_of_what_was_never_sent_is_refused() {
+    for backend in all().await {
+        let first = backend.start_claimed("r1").await;
+        backend.start("r2").await;
+        let mut story = Story::of_run(&first.run.id, "refund", first.fence, backend.at());
+        let id = story.effect.id.clone();
+        let observe = async |run: &str| {
+            backend.ledger.observe(&run_id(run), &id, late("it is done"), backend.at()).await
+        };
+        let absent = observe("r1").await;
+        assert!(matches!(absent, Err(LedgerError::Absent { what: "effect", .. })), "{absent:?}");
+        backend.ledger.append(story.write(&first)).await.unwrap();
+        let before = backend.chain("r1").await;
+        let proposed = observe("r1").await;
+        assert!(matches!(proposed, Err(LedgerError::State { .. })), "{proposed:?}");
+        let foreign = observe("r2").await;
+        assert!(matches!(foreign, Err(LedgerError::EffectOwned { .. })), "{foreign:?}");
+        let nowhere = observe("r3").await;
+        assert!(matches!(nowhere, Err(LedgerError::Absent { what: "run", .. })), "{nowhere:?}");
+        assert_eq!(backend.chain("r1").await, before, "{}", backend.name);
+        check_projection(&backend, &story).await;
+    }
+}
+
+#[tokio::test]
 async fn secrets_are_taken_out_before_anything_is_stored() {
     let mut redactor = Redactor::default();
     redactor.add("s3cr3t-t0ken").unwrap();
@@ -207,6 +275,9 @@ async fn secrets_are_taken_out_before_anything_is_stored() {
             ..change(RunState::Failed, None)
         });
         backend.ledger.append(write).await.unwrap();
+        let observed = late("s3cr3t-t0ken is not valid");
+        let (run, effect) = (&claim.run.id, &story.effect.id);
+        backend.ledger.observe(run, effect, observed, backend.at()).await.unwrap();
         backend.ledger.put_definition("sha256:d", "key = s3cr3t-t0ken").await.unwrap();
         let all = format!(
             "{:?} {:?} {:?} {:?}",

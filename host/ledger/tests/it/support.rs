@@ -9,8 +9,8 @@ use twice_core::chain::{Content, Entry, Head, NewEntry, seal};
 use twice_core::contract::{Contract, Retry};
 use twice_core::effect::Effect;
 use twice_core::event::{
-    AttemptStart, Authorization, EffectEvent, Failure, Proposal, Receipt, RunEvent, Source,
-    UnknownReason,
+    AttemptStart, Authorization, EffectEvent, Failure, Observation, Proposal, Receipt, RunEvent,
+    Source, UnknownReason,
 };
 use twice_core::identity::{Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{Fence, Name, RunId, WorkerId};
@@ -192,6 +192,16 @@ pub(crate) fn append(claim: &Claim, entries: Vec<NewEntry>) -> Append {
 
 pub(crate) fn change(state: RunState, due_at: Option<Timestamp>) -> RunChange {
     RunChange { state, progress: Progress::default(), output: None, reason: None, due_at }
+}
+
+/// The answer that a worker got which had lost its run.
+pub(crate) fn late(said: &str) -> Observation {
+    Observation {
+        what: "late answer".to_owned(),
+        attempt: Some(1),
+        verdict: Some(Verdict::Succeeded),
+        detail: json!({ "message": said }),
+    }
 }
 
 /// The life of an effect, and its entries that are not written yet.
