@@ -1,9 +1,7 @@
-//! Wrong behaviour on purpose. A test suite that cannot fail proves nothing, so a check breaks one rule at a time and
-//! looks whether the tests notice. Only builds with the feature `mutations` can be broken, which nothing enables by
-//! default; in every other build [`is`] is the constant `false`, and no environment can change what the product does.
-
-use crate::event::{Deferral, EffectEvent, UnknownReason};
-use crate::outcome::Verdict;
+//! Wrong behaviour on purpose. Tests that cannot fail prove nothing, so a check breaks one rule at a time and looks whether
+//! the tests notice (`docs/testing.md` lists the rules). Only builds with the feature `mutations` can be broken, which
+//! nothing enables by default; in every other build [`is`] is the constant `false`: the places that ask cost nothing, and
+//! no environment can change what the product does.
 
 /// Whether the rule of that name is broken: never.
 #[cfg(not(feature = "mutations"))]
@@ -12,20 +10,10 @@ pub const fn is(_name: &str) -> bool {
     false
 }
 
-/// Whether the rule of that name is broken: the one that the variable `TWICE_MUTATION` names.
+/// Whether the rule of that name is broken: the one that the variable `TWICE_MUTATION` names when this is first asked.
 #[cfg(feature = "mutations")]
 #[must_use]
 pub fn is(name: &str) -> bool {
-    std::env::var_os("TWICE_MUTATION").is_some_and(|broken| broken == name)
-}
-
-/// What `requested-is-unsent` records where the outcome of a request is not known: that nothing left.
-#[must_use]
-pub fn unsent(reason: UnknownReason) -> EffectEvent {
-    EffectEvent::Deferred(Deferral {
-        verdict: Verdict::NotSent,
-        not_before: None,
-        rule: reason.rule,
-        message: reason.message,
-    })
+    static BROKEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    BROKEN.get_or_init(|| std::env::var("TWICE_MUTATION").ok()).as_deref() == Some(name)
 }

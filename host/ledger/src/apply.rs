@@ -9,7 +9,7 @@ use twice_core::event::RunEvent;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::run::{Progress, RunState};
 use twice_core::time::Timestamp;
-use twice_core::{json, mutation, transition};
+use twice_core::{json, transition};
 
 use crate::batch::{Batch, Birth, Refused, Staged};
 use crate::rows::{self, RunLock};
@@ -125,7 +125,7 @@ impl Batch<'_> {
     ) -> Result<ClaimOutcome, Refused> {
         let Some(lock) = self.lock(run)? else { return Err(rules::absent("run", run).into()) };
         let now = self.now().await?;
-        let due = lock.claim_at.is_some_and(|at| at <= now || mutation::is("take-live-lease"));
+        let due = rules::is_due(lock.claim_at, now);
         let waits = matches!(lock.state, RunState::Ready | RunState::Waiting);
         if !(due || early && waits) {
             return Ok(ClaimOutcome::Nothing);
@@ -184,8 +184,7 @@ impl Batch<'_> {
     /// A run under the lease of that token (I7).
     fn held(&mut self, run: &RunId, fence: Fence) -> Result<RunLock, LedgerError> {
         let Some(lock) = self.lock(run)? else { return Err(rules::absent("run", run)) };
-        let fenced = lock.fence != fence && !mutation::is("skip-fence");
-        if !fenced && lock.state == RunState::Running {
+        if rules::holds(lock.state, lock.fence, fence) {
             Ok(lock)
         } else {
             Err(LedgerError::Fenced { run: run.clone(), fence })

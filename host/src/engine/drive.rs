@@ -118,9 +118,6 @@ fn plan(
                 let event = authorize(session, effect, slot);
                 session.record(id, event)?;
             }
-            Next::MarkUnknown(reason) if mutation::is("requested-is-unsent") => {
-                session.record(id, mutation::unsent(reason))?;
-            }
             Next::MarkUnknown(reason) => {
                 session.boundaries.pass(Boundary::BeforeUnknown);
                 session.record(id, EffectEvent::Unknown(reason))?;
@@ -208,13 +205,11 @@ fn build(context: &StepContext, effect: &Effect, slot: &CompiledSlot) -> Built {
 }
 
 fn call<'a>(effect: &'a Effect, slot: &'a CompiledSlot) -> Call<'a> {
-    let key = effect.proposal.provider_key.as_str();
-    let by_attempt = mutation::is("key-by-attempt");
     Call {
         tool: &slot.tool,
         operation: &slot.operation,
         args: &effect.proposal.args,
-        key: if by_attempt { format!("{key}-{}", effect.attempts.len()).leak() } else { key },
+        key: &effect.proposal.provider_key,
         effect: &effect.id,
         run: &effect.run,
     }
