@@ -2,6 +2,7 @@
 //! windows of hours pass in milliseconds, and in step for the executor, its ledger and the provider.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,7 +28,6 @@ use twice_sandbox::{Sandbox, SandboxConfig};
 use twice_workflow::Project;
 use twice_workflow::model::Definition;
 
-use crate::faulty::{FaultyLedger, StoreFault};
 use crate::nodes;
 
 /// The provider's credential, as the tools refer to it (`env:API_KEY`).
@@ -72,11 +72,10 @@ type Wrap = dyn Fn(Arc<Performer>, Arc<dyn Ledger>) -> Arc<Performer> + Send + S
 
 /// What a host is made of.
 pub struct Setup {
-    files: BTreeMap<String, String>,
+    pub(crate) files: BTreeMap<String, String>,
     store: Store,
     switches: Vec<Switch>,
     wrap: Option<Box<Wrap>>,
-    store_fault: Option<Arc<StoreFault>>,
 }
 
 impl Setup {
@@ -88,7 +87,7 @@ impl Setup {
         for (number, text) in workflows.iter().enumerate() {
             files.insert(format!("workflows/{number}.toml"), (*text).to_owned());
         }
-        Self { files, store: Store::Sqlite, switches: Vec::new(), wrap: None, store_fault: None }
+        Self { files, store: Store::Sqlite, switches: Vec::new(), wrap: None }
     }
 
     /// With this tool file. Its `base_url` is `env:PROVIDER_URL`.
@@ -109,13 +108,6 @@ impl Setup {
     #[must_use]
     pub fn switches(mut self, switches: impl IntoIterator<Item = Switch>) -> Self {
         self.switches.extend(switches);
-        self
-    }
-
-    /// The ledger fails like this.
-    #[must_use]
-    pub fn store_fault(mut self, fault: Arc<StoreFault>) -> Self {
-        self.store_fault = Some(fault);
         self
     }
 
@@ -162,11 +154,9 @@ impl Host {
         .expect("the simulator starts");
         let clock = Arc::new(MovableClock::default());
         let redactor = Arc::new(RwLock::new(Redactor::default()));
-        let ledger = open_ledger(setup.store, &dir, &clock, &redactor).await;
-        let ledger = match setup.store_fault {
-            Some(fault) => Arc::new(FaultyLedger::new(ledger, fault)),
-            None => ledger,
-        };
+        let now = Arc::clone(&clock);
+        let now = Arc::new(move || now.now());
+        let ledger = open_ledger(setup.store, dir.path(), now, &redactor).await;
         let definitions = definitions(&setup.files, ledger.as_ref(), clock.now()).await;
         let secrets = FixedSecrets::new([
             ("env:PROVIDER_URL".to_owned(), sim.url()),
@@ -195,7 +185,7 @@ impl Host {
 
     /// The folder that goes with the host.
     #[must_use]
-    pub fn dir(&self) -> &std::path::Path {
+    pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
@@ -487,11 +477,11 @@ pub fn steps(more: Value, steps: Vec<Value>) -> Value {
 }
 
 /// What a worker unwinds with when it is to vanish.
-struct Vanished;
+pub(crate) struct Vanished;
 
 /// A worker that is gone when it passes that boundary for the `nth` time: whatever it held in memory is lost, and its
 /// lease is neither renewed nor returned.
-pub(crate) fn vanish_at(at: Boundary, nth: u32) -> Boundaries {
+fn vanish_at(at: Boundary, nth: u32) -> Boundaries {
     let passed = AtomicU32::new(0);
     Boundaries::inject(move |boundary| {
         if boundary == at && passed.fetch_add(1, Ordering::SeqCst) + 1 == nth {
@@ -501,7 +491,7 @@ pub(crate) fn vanish_at(at: Boundary, nth: u32) -> Boundaries {
 }
 
 /// Whether a worker vanished as it was told; anything else that goes wrong is passed on.
-pub(crate) fn vanished(ended: Result<Result<RunEnd, EngineError>, JoinError>) -> bool {
+fn vanished(ended: Result<Result<RunEnd, EngineError>, JoinError>) -> bool {
     match ended {
         Ok(end) => {
             end.expect("the executor can go on");
@@ -514,14 +504,13 @@ pub(crate) fn vanished(ended: Result<Result<RunEnd, EngineError>, JoinError>) ->
     }
 }
 
-async fn open_ledger(
+/// A ledger of its own, which tells the time by `now`; its file, if it has one, is made in `dir`.
+pub(crate) async fn open_ledger(
     store: Store,
-    dir: &TempDir,
-    clock: &Arc<MovableClock>,
+    dir: &Path,
+    now: twice_ledger::Clock,
     redactor: &Arc<RwLock<Redactor>>,
 ) -> Arc<dyn Ledger> {
-    let clock = Arc::clone(clock);
-    let now: twice_ledger::Clock = Arc::new(move || clock.now());
     match store {
         Store::Memory => Arc::new(MemoryLedger::new(now).with_redactor(Arc::clone(redactor))),
         Store::Sqlite => {
@@ -530,7 +519,7 @@ async fn open_ledger(
                 now: Some(now),
                 ..LedgerOptions::default()
             };
-            let path = dir.path().join("twice.db");
+            let path = dir.join("twice.db");
             let path = path.to_str().expect("a temporary folder has a readable name");
             Arc::new(SqlLedger::open(path, options).await.expect("the ledger can be opened"))
         }
@@ -557,7 +546,7 @@ pub(crate) async fn definitions(
 }
 
 /// The conformance node's bytes and digest, built and compiled once per process.
-pub(crate) fn conformance() -> &'static (Vec<u8>, String) {
+fn conformance() -> &'static (Vec<u8>, String) {
     static CONFORMANCE: OnceLock<(Vec<u8>, String)> = OnceLock::new();
     CONFORMANCE.get_or_init(|| {
         let bytes = nodes::component("conformance");
