@@ -180,9 +180,9 @@ fn check_answers(at: &str, ended: &Ended) -> Result<(), Broken> {
     else {
         return Ok(());
     };
-    let made = steps
-        .iter()
-        .filter(|step| step["until_attempt"].as_u64().is_none_or(|until| u64::from(attempt) < until));
+    let made = steps.iter().filter(|step| {
+        step["until_attempt"].as_u64().is_none_or(|until| u64::from(attempt) < until)
+    });
     let notes = output["notes"].as_array().into_iter().flatten();
     let amount_of = |call: &Value| call["args"]["amount_cents"].as_u64();
     for (step, note) in made.zip(notes) {
@@ -190,7 +190,8 @@ fn check_answers(at: &str, ended: &Ended) -> Result<(), Broken> {
         let many = step["requests"].as_array().into_iter().flatten();
         let many = many.zip(note.as_array().into_iter().flatten());
         for (asked, told) in many.chain([single]) {
-            let (Some(asked), Some(told)) = (amount_of(asked), told["body"]["amount_cents"].as_u64())
+            let (Some(asked), Some(told)) =
+                (amount_of(asked), told["body"]["amount_cents"].as_u64())
             else {
                 continue;
             };
@@ -220,7 +221,9 @@ fn check_effect(
             holds(done == 1, "I5", &at, why)?;
             let receipt = effect.receipt.as_ref().map(|receipt| &receipt.request_hash);
             let recorded = Some(&effect.proposal.request_hash);
-            holds(receipt == recorded, "I6", &at, || "the receipt is another request's".to_owned())?;
+            holds(receipt == recorded, "I6", &at, || {
+                "the receipt is another request's".to_owned()
+            })?;
         }
         State::Failed => holds(done == 0, "I5", &at, why)?,
         State::Unknown => holds(run == RunState::Halted, "I11", &at, why)?,

@@ -19,10 +19,7 @@ const ROW_COUNT: &str = "row_count";
 
 /// Every rule that can be broken.
 pub const ALL: [Mutation; 11] = [
-    Mutation {
-        name: "send-before-commit",
-        found_by: &[(SIMULATION, &["I3"]), (STORE, &["I3"])],
-    },
+    Mutation { name: "send-before-commit", found_by: &[(SIMULATION, &["I3"]), (STORE, &["I3"])] },
     Mutation { name: "trust-lost-commit", found_by: &[(SIMULATION, &["I3"]), (STORE, &["I3"])] },
     Mutation { name: "skip-fence", found_by: &[(SIMULATION, &["I7"]), (STORE, &["I7"])] },
     Mutation { name: "take-live-lease", found_by: &[(SIMULATION, &["I7"])] },
@@ -64,15 +61,13 @@ const PATIENCE: Duration = Duration::from_secs(240);
 ///
 /// # Errors
 /// In words, when the test does not fail, or fails without saying where and which invariant.
-pub fn look(
-    mutation: &'static str,
-    by: &'static str,
-    allowed: &[&str],
-) -> Result<Finding, String> {
+pub fn look(mutation: &'static str, by: &'static str, allowed: &[&str]) -> Result<Finding, String> {
     let told = run(mutation, by).map_err(|problem| format!("{mutation}, {by}: {problem}"))?;
     let finding = told.lines().find_map(|line| read(mutation, by, line));
     let finding = finding.ok_or_else(|| {
-        format!("{mutation}, {by}: it failed, and names no seed or boundary and no invariant:\n{told}")
+        format!(
+            "{mutation}, {by}: it failed, and names no seed or boundary and no invariant:\n{told}"
+        )
     })?;
     if allowed.contains(&finding.invariant.as_str()) {
         Ok(finding)

@@ -219,8 +219,8 @@ impl Gateway {
     ) -> Result<Routed, EngineError> {
         let id = effect.id.clone();
         let decided = effect.decisions.iter().any(|d| d.requested_hash == proposal.request_hash);
-        let same = effect.proposal.request_hash == proposal.request_hash
-            || mutation::is("ignore-args");
+        let same =
+            effect.proposal.request_hash == proposal.request_hash || mutation::is("ignore-args");
         if same || decided {
             return Ok(self.own(id));
         }

@@ -266,7 +266,9 @@ impl Session {
         let written = writing.await;
         self.writing = None;
         match written {
-            Ok(Err(LedgerError::Indeterminate { .. })) if mutation::is("trust-lost-commit") => Ok(()),
+            Ok(Err(LedgerError::Indeterminate { .. })) if mutation::is("trust-lost-commit") => {
+                Ok(())
+            }
             Ok(result) => result.map(drop).map_err(EngineError::Ledger),
             Err(_) => Err(EngineError::Ledger(LedgerError::Closed)),
         }

@@ -130,7 +130,8 @@ async fn simulate(seed: u64, tally: &mut Tally) {
 
 #[test]
 fn schedules_over_http_keep_the_invariants() {
-    let seeds = told("SEED").map_or_else(|| (0..FIXED).chain([fresh()]).collect(), |seed| vec![seed]);
+    let seeds =
+        told("SEED").map_or_else(|| (0..FIXED).chain([fresh()]).collect(), |seed| vec![seed]);
     let mut tally = Tally::default();
     for seed in &seeds {
         run(simulate(*seed, &mut tally));

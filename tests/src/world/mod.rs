@@ -314,9 +314,7 @@ impl World {
             };
             let until = match self.engine.standing(run).await {
                 Ok(RunEnd::Waiting { until, .. }) => until,
-                Ok(RunEnd::Elsewhere) => {
-                    record.lease_until.unwrap_or(self.clock.now()).plus_ms(1)
-                }
+                Ok(RunEnd::Elsewhere) => record.lease_until.unwrap_or(self.clock.now()).plus_ms(1),
                 Ok(end) => return Ok(end),
                 Err(error) => panic!("the run exists: {error}"),
             };

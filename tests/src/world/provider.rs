@@ -145,7 +145,9 @@ struct Request {
 
 impl Request {
     fn read(request: AnyRequest) -> Self {
-        let AnyRequest::InProcess(value) = request else { panic!("this provider made the request") };
+        let AnyRequest::InProcess(value) = request else {
+            panic!("this provider made the request")
+        };
         let number = |name: &str| value[name].as_u64().expect("it is a number");
         Self {
             effect: value["effect"].as_str().expect("it is a text").to_owned(),
@@ -224,8 +226,9 @@ impl Provider {
         }
         let fence = seat.lease().map(|lease| lease.fence);
         let known = self.stage.ledger.effect(effect).await.expect("the ledger can be read");
-        let recorded = known
-            .is_some_and(|known| known.attempts.last().is_some_and(|a| Some(a.fence) == fence && a.verdict.is_none()));
+        let recorded = known.is_some_and(|known| {
+            known.attempts.last().is_some_and(|a| Some(a.fence) == fence && a.verdict.is_none())
+        });
         if !recorded {
             self.stage.breaks("I3", format!("{effect} was sent before that was durable"));
         }
@@ -402,7 +405,8 @@ impl Driver for Provider {
             "retention_ms": contract.key.as_ref().map_or(0, |key| key.retention_ms),
         });
         let hash = tagged_sha256("test/body", canonical(call.args).as_bytes());
-        let body_hash = format!("sha256:{}", hash.iter().map(|b| format!("{b:02x}")).collect::<String>());
+        let body_hash =
+            format!("sha256:{}", hash.iter().map(|b| format!("{b:02x}")).collect::<String>());
         let stored = json!({ "method": "POST", "body": call.args });
         Ok(Prepared { stored, body_hash, request: AnyRequest::InProcess(request) })
     }

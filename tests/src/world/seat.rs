@@ -263,7 +263,8 @@ impl Between for Stage {
             let head = ledger.append(append).await?;
             let current = ledger.run(&run).await?.map_or(fence, |run| run.fence);
             if current != fence {
-                let what = format!("{run} was written to under {fence:?}, and held under {current:?}");
+                let what =
+                    format!("{run} was written to under {fence:?}, and held under {current:?}");
                 self.breaks("I7", what);
             }
             Ok(head)

@@ -81,7 +81,12 @@ impl Scene {
     }
 
     /// Plays it with that failure.
-    async fn play(&self, at: &str, store: Store, fault: Option<StoreFault>) -> Result<World, Broken> {
+    async fn play(
+        &self,
+        at: &str,
+        store: Store,
+        fault: Option<StoreFault>,
+    ) -> Result<World, Broken> {
         let world = self.world(store).await;
         let (runs, input) = (run_ids(1), self.input());
         if let Some(fault) = fault {
@@ -125,8 +130,10 @@ impl Scene {
         run: &RunId,
         fault: Option<StoreFault>,
     ) -> Result<(), Broken> {
-        let unseen = |kind| matches!(kind, Kind::AppliedUnseen | Kind::LostUnseen | Kind::NotApplied);
-        let first = fault.is_some_and(|f| f.point == Point::Requested && f.nth == 1 && unseen(f.kind));
+        let unseen =
+            |kind| matches!(kind, Kind::AppliedUnseen | Kind::LostUnseen | Kind::NotApplied);
+        let first =
+            fault.is_some_and(|f| f.point == Point::Requested && f.nth == 1 && unseen(f.kind));
         if first {
             let requests = world.provider.books().requests;
             holds(requests == 0, "I3", at, || {
