@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use twice_core::json;
 
 use crate::diagnostic::{Code, Diagnostic};
 use crate::files::{FileError, Files, is_inside};
@@ -105,16 +106,21 @@ impl<'a> Schemas<'a> {
 
     fn parse(&self, path: &str, text: &str) -> Option<Value> {
         let sink = Sink { file: path, found: self.found };
-        match serde_json::from_str(text) {
+        match json::parse(text, text.len()) {
             Ok(schema) => self.compile(sink, Place::START, schema),
             Err(error) => {
-                let line = u32::try_from(error.line()).unwrap_or(u32::MAX);
-                let column = u32::try_from(error.column()).unwrap_or(u32::MAX);
+                let place = match error.place {
+                    json::Place::Text { line, column } => {
+                        let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
+                        Place::new(number(line), number(column))
+                    }
+                    json::Place::Pointer(_) => Place::START,
+                };
                 sink.report(
-                    Place::new(line, column),
+                    place,
                     Code::Schema,
-                    "this is not JSON",
-                    error.to_string(),
+                    "this is not strict JSON",
+                    error.problem.to_string(),
                     "correct it; a schema file holds one JSON value",
                 );
                 None

@@ -268,11 +268,18 @@ fn files_in_general() -> Vec<BTreeSet<Code>> {
                   fix: write it as a string, or as a number of at most 2^53-1"#]],
         ),
         check(
+            &[("schemas/mail.json", "\"title\"", "\"$schema\"")],
+            expect![[r#"
+                schemas/mail.json:3:3: error[TW2009]: this is not strict JSON
+                  why: duplicate member `$schema`
+                  fix: correct it; a schema file holds one JSON value"#]],
+        ),
+        check(
             &[("schemas/mail.json", "{\n  \"$schema\"", "{\n  $schema")],
             expect![[r#"
-            schemas/mail.json:2:3: error[TW2009]: this is not JSON
-              why: key must be a string at line 2 column 3
-              fix: correct it; a schema file holds one JSON value"#]],
+                schemas/mail.json:2:3: error[TW2009]: this is not strict JSON
+                  why: not JSON: expected a member's name in quotes, found `$`
+                  fix: correct it; a schema file holds one JSON value"#]],
         ),
         check(
             &[(
