@@ -157,7 +157,8 @@ impl Host {
         let now = Arc::clone(&clock);
         let now = Arc::new(move || now.now());
         let ledger = open_ledger(setup.store, dir.path(), now, &redactor).await;
-        let definitions = definitions(&setup.files, ledger.as_ref(), clock.now()).await;
+        register(ledger.as_ref(), clock.now()).await;
+        let definitions = definitions(&setup.files);
         let secrets = FixedSecrets::new([
             ("env:PROVIDER_URL".to_owned(), sim.url()),
             ("env:API_KEY".to_owned(), API_KEY.to_owned()),
@@ -527,22 +528,26 @@ pub(crate) async fn open_ledger(
 }
 
 /// The workflows of the project, each pinned to the conformance node.
-pub(crate) async fn definitions(
-    files: &BTreeMap<String, String>,
-    ledger: &dyn Ledger,
-    at: Timestamp,
-) -> Vec<Definition> {
+pub(crate) fn definitions(files: &BTreeMap<String, String>) -> Vec<Definition> {
     let project = Project::load(files).unwrap_or_else(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         panic!("the project has errors:\n{}", lines.join("\n"));
     });
-    let name = Name::parse("conformance").expect("this is a name");
-    let (bytes, digest) = conformance();
-    ledger.put_module(&name, digest, bytes, at).await.expect("the ledger takes the component");
-    let components = BTreeMap::from([(name, digest.clone())]);
+    let components = BTreeMap::from([(conformance_name(), conformance().1.clone())]);
     let defined =
         project.workflows.keys().map(|workflow| project.definition(workflow, &components));
     defined.map(|found| found.expect("every component is registered")).collect()
+}
+
+fn conformance_name() -> Name {
+    Name::parse("conformance").expect("this is a name")
+}
+
+/// Registers the conformance node.
+pub(crate) async fn register(ledger: &dyn Ledger, at: Timestamp) {
+    let (bytes, digest) = conformance();
+    let put = ledger.put_module(&conformance_name(), digest, bytes, at).await;
+    put.expect("the ledger takes the component");
 }
 
 /// The conformance node's bytes and digest, built and compiled once per process.

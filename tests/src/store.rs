@@ -132,13 +132,15 @@ pub const fn indeterminate() -> LedgerError {
 /// What stands between workers and their ledger.
 #[async_trait]
 pub trait Between: Send + Sync + 'static {
+    /// The ledger itself.
+    fn ledger(&self) -> Arc<dyn Ledger>;
+
     /// A run is to be started.
-    async fn start_run(&self, ledger: &dyn Ledger, run: NewRun) -> Result<Started, LedgerError>;
+    async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError>;
 
     /// A run is to be taken.
     async fn claim(
         &self,
-        ledger: &dyn Ledger,
         by: &ClaimBy,
         run: Option<&RunId>,
         early: bool,
@@ -146,31 +148,20 @@ pub trait Between: Send + Sync + 'static {
     ) -> Result<ClaimOutcome, LedgerError>;
 
     /// A step is to be made durable.
-    async fn append(&self, ledger: &dyn Ledger, append: Append) -> Result<Head, LedgerError>;
+    async fn append(&self, append: Append) -> Result<Head, LedgerError>;
 }
 
 /// The ledger as its workers see it.
-pub struct Watched<B> {
-    inner: Arc<dyn Ledger>,
-    between: Arc<B>,
-}
-
-impl<B: Between> Watched<B> {
-    /// `inner`, behind `between`.
-    #[must_use]
-    pub fn new(inner: Arc<dyn Ledger>, between: Arc<B>) -> Self {
-        Self { inner, between }
-    }
-}
+pub struct Watched<B>(pub Arc<B>);
 
 #[async_trait]
 impl<B: Between> Ledger for Watched<B> {
     async fn append(&self, append: Append) -> Result<Head, LedgerError> {
-        self.between.append(&*self.inner, append).await
+        self.0.append(append).await
     }
 
     async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError> {
-        self.between.start_run(&*self.inner, run).await
+        self.0.start_run(run).await
     }
 
     async fn claim(
@@ -180,7 +171,7 @@ impl<B: Between> Ledger for Watched<B> {
         early: bool,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
-        self.between.claim(&*self.inner, by, run, early, at).await
+        self.0.claim(by, run, early, at).await
     }
 
     async fn observe(
@@ -190,27 +181,27 @@ impl<B: Between> Ledger for Watched<B> {
         observation: Observation,
         at: Timestamp,
     ) -> Result<Head, LedgerError> {
-        self.inner.observe(run, effect, observation, at).await
+        self.0.ledger().observe(run, effect, observation, at).await
     }
 
     async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError> {
-        self.inner.renew(run, fence, lease_ms).await
+        self.0.ledger().renew(run, fence, lease_ms).await
     }
 
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {
-        self.inner.append_as_operator(append).await
+        self.0.ledger().append_as_operator(append).await
     }
 
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError> {
-        self.inner.run(id).await
+        self.0.ledger().run(id).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRecord>, LedgerError> {
-        self.inner.runs(filter).await
+        self.0.ledger().runs(filter).await
     }
 
     async fn head(&self, run: &RunId) -> Result<Head, LedgerError> {
-        self.inner.head(run).await
+        self.0.ledger().head(run).await
     }
 
     async fn history(
@@ -219,11 +210,11 @@ impl<B: Between> Ledger for Watched<B> {
         after: i64,
         limit: u32,
     ) -> Result<Vec<Entry>, LedgerError> {
-        self.inner.history(run, after, limit).await
+        self.0.ledger().history(run, after, limit).await
     }
 
     async fn effect(&self, id: &EffectId) -> Result<Option<Effect>, LedgerError> {
-        self.inner.effect(id).await
+        self.0.ledger().effect(id).await
     }
 
     async fn step_effects(
@@ -232,23 +223,23 @@ impl<B: Between> Ledger for Watched<B> {
         node: &Name,
         visit: u32,
     ) -> Result<Vec<Effect>, LedgerError> {
-        self.inner.step_effects(run, node, visit).await
+        self.0.ledger().step_effects(run, node, visit).await
     }
 
     async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError> {
-        self.inner.effects(filter).await
+        self.0.ledger().effects(filter).await
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError> {
-        self.inner.next_due().await
+        self.0.ledger().next_due().await
     }
 
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {
-        self.inner.put_definition(digest, text).await
+        self.0.ledger().put_definition(digest, text).await
     }
 
     async fn definition(&self, digest: &str) -> Result<Option<String>, LedgerError> {
-        self.inner.definition(digest).await
+        self.0.ledger().definition(digest).await
     }
 
     async fn put_module(
@@ -258,26 +249,26 @@ impl<B: Between> Ledger for Watched<B> {
         bytes: &[u8],
         at: Timestamp,
     ) -> Result<(), LedgerError> {
-        self.inner.put_module(name, digest, bytes, at).await
+        self.0.ledger().put_module(name, digest, bytes, at).await
     }
 
     async fn module(&self, name: &Name) -> Result<Option<ModuleRow>, LedgerError> {
-        self.inner.module(name).await
+        self.0.ledger().module(name).await
     }
 
     async fn module_bytes(&self, digest: &str) -> Result<Option<Vec<u8>>, LedgerError> {
-        self.inner.module_bytes(digest).await
+        self.0.ledger().module_bytes(digest).await
     }
 
     async fn modules(&self) -> Result<Vec<ModuleRow>, LedgerError> {
-        self.inner.modules().await
+        self.0.ledger().modules().await
     }
 
     fn commits(&self) -> u64 {
-        self.inner.commits()
+        self.0.ledger().commits()
     }
 
     async fn close(&self) {
-        self.inner.close().await;
+        self.0.ledger().close().await;
     }
 }

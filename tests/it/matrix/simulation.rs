@@ -10,11 +10,11 @@ use twice_provider_sim::{Fault, Switch};
 use twice_tests::dice::Dice;
 use twice_tests::host::{Host, Pace, Setup, Store, run_id};
 use twice_tests::invariants::{Books, Tally, check};
-use twice_tests::world::schedule::{class_of, input, play_all, title, windows};
+use twice_tests::world::schedule::{class_of, input, play_all, title};
 use twice_tests::world::{alone, run_ids};
 
 use super::run;
-use super::tools::{Class, for_each_within};
+use super::tools::{Class, WINDOWS, Windows, for_each_within};
 
 /// Schedules over HTTP.
 const FIXED: u64 = 20;
@@ -78,7 +78,8 @@ fn switches(dice: &mut Dice, class: Class) -> Vec<Switch> {
 
 fn setup(dice: &mut Dice, class: Class) -> Setup {
     let store = if dice.one_in(4) { Store::Memory } else { Store::Sqlite };
-    for_each_within(class, windows(), "").store(store).switches(switches(dice, class))
+    let windows = Windows { horizon: "4h", ..WINDOWS };
+    for_each_within(class, windows, "").store(store).switches(switches(dice, class))
 }
 
 /// Whether a worker may vanish with this run once more.

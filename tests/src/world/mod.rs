@@ -32,10 +32,10 @@ use twice_workflow::model::Definition;
 use self::provider::{Mood, Provider};
 pub use self::seat::Gate;
 use self::seat::{SEAT, Seat, Seats, current};
-use crate::host::{LEASE_MS, Setup, Store, Vanished, definitions, open_ledger, run_id, sandbox};
+use crate::host::{LEASE_MS, Store, Vanished, definitions, open_ledger, register, run_id, sandbox};
 use crate::invariants::{Books, Broken, Ended, check, holds};
 use crate::store::{Point, StoreFault, Watched};
-use crate::tools::Class;
+use crate::tools::{Class, WINDOWS, Windows, for_each_within};
 
 /// When every world begins. Milliseconds since 1970.
 const EPOCH: i64 = 1_767_603_600_000;
@@ -108,6 +108,7 @@ pub enum Came {
 struct Stage {
     clock: Arc<StillClock>,
     ledger: Arc<dyn Ledger>,
+    provider: Provider,
     seats: Seats,
     broken: Mutex<Vec<(&'static str, String)>>,
 }
@@ -127,52 +128,43 @@ struct Zombie {
     task: JoinHandle<Result<RunEnd, EngineError>>,
 }
 
-/// Workers, their ledger and their provider.
-pub struct World {
-    /// Everyone's clock.
-    pub clock: Arc<StillClock>,
-    /// The ledger itself, which does not fail.
-    pub ledger: Arc<dyn Ledger>,
-    /// The provider.
-    pub provider: Arc<Provider>,
-    class: Class,
-    stage: Arc<Stage>,
-    engine: Arc<Engine>,
-    definition: Definition,
-    zombies: Mutex<Vec<Zombie>>,
-    /// Where the ledger's file is, if it has one.
-    _dir: Option<TempDir>,
+/// What an executor stands on: the ledger, the provider and the clock of the world that is played now.
+#[derive(Default)]
+struct Turntable(Mutex<Option<Arc<Stage>>>);
+
+impl Turntable {
+    fn stage(&self) -> Arc<Stage> {
+        lock(&self.0).clone().expect("a world is being played")
+    }
 }
 
-impl World {
-    /// A world in which the first workflow of `setup`, whose operation is of `class`, is run against a provider of that
-    /// mood.
-    ///
-    /// # Panics
-    /// When something cannot be set up.
-    pub async fn new(setup: &Setup, class: Class, store: Store, mood: Mood) -> Self {
-        let clock = Arc::new(StillClock(AtomicI64::new(EPOCH)));
-        let dir = match store {
-            Store::Memory => None,
-            Store::Sqlite => Some(tempfile::tempdir().expect("a temporary folder can be made")),
-        };
-        let now = Arc::clone(&clock);
-        let path = dir.as_ref().map_or(Path::new(""), TempDir::path);
-        let redactor = Arc::new(RwLock::new(Redactor::default()));
-        let ledger = open_ledger(store, path, Arc::new(move || now.now()), &redactor).await;
-        let mut definitions = definitions(&setup.files, &*ledger, clock.now()).await;
-        let stage = Arc::new(Stage {
-            clock: Arc::clone(&clock),
-            ledger: Arc::clone(&ledger),
-            seats: Seats::default(),
-            broken: Mutex::default(),
-        });
-        let provider = Arc::new(Provider::new(Arc::clone(&stage), mood));
+impl Clock for Turntable {
+    fn now(&self) -> Timestamp {
+        self.stage().clock.now()
+    }
+}
+
+/// Makes worlds, one after the other, which differ in everything but their workflow and what an executor keeps of that:
+/// compiling it takes longer than playing a world. (An executor also remembers for a second which operations broke their
+/// response schema; the tools here have none.)
+pub struct Theatre {
+    class: Class,
+    definition: Definition,
+    engine: Arc<Engine>,
+    turntable: Arc<Turntable>,
+}
+
+impl Theatre {
+    /// For refunds by a tool of that class.
+    #[must_use]
+    pub fn new(class: Class) -> Self {
+        let setup = for_each_within(class, Windows { horizon: "4h", ..WINDOWS }, "");
+        let turntable = Arc::new(Turntable::default());
         let engine = Engine::new(Parts {
-            ledger: Arc::new(Watched::new(Arc::clone(&ledger), Arc::clone(&stage))),
+            ledger: Arc::new(Watched(Arc::clone(&turntable))),
             sandbox: Arc::clone(sandbox()),
-            drivers: Arc::<Provider>::clone(&provider),
-            clock: Arc::<StillClock>::clone(&clock),
+            drivers: Arc::<Turntable>::clone(&turntable),
+            clock: Arc::<Turntable>::clone(&turntable),
             observer: Arc::new(Silent),
             boundaries: Boundaries::inject(|boundary| {
                 if current().is_some_and(|seat| seat.vanishes_at(boundary)) {
@@ -182,17 +174,59 @@ impl World {
             worker: WorkerId::parse("worker").expect("this is a worker id"),
             lease_ms: LEASE_MS,
         });
-        Self {
+        let definition = definitions(&setup.files).swap_remove(0);
+        Self { class, definition, engine: Arc::new(engine), turntable }
+    }
+
+    /// A new world, with a provider of that mood. The one before it is over.
+    ///
+    /// # Panics
+    /// When something cannot be set up.
+    pub async fn world(&self, store: Store, mood: Mood) -> World<'_> {
+        let clock = Arc::new(StillClock(AtomicI64::new(EPOCH)));
+        let dir = match store {
+            Store::Memory => None,
+            Store::Sqlite => Some(tempfile::tempdir().expect("a temporary folder can be made")),
+        };
+        let now = Arc::clone(&clock);
+        let path = dir.as_ref().map_or(Path::new(""), TempDir::path);
+        let redactor = Arc::new(RwLock::new(Redactor::default()));
+        let ledger = open_ledger(store, path, Arc::new(move || now.now()), &redactor).await;
+        register(&*ledger, clock.now()).await;
+        let (digest, text) = (self.definition.digest(), self.definition.to_text());
+        ledger.put_definition(&digest, &text).await.expect("the ledger takes the definition");
+        let stage = Arc::new(Stage {
             clock,
             ledger,
-            provider,
-            class,
-            stage,
-            engine: Arc::new(engine),
-            definition: definitions.swap_remove(0),
-            zombies: Mutex::default(),
-            _dir: dir,
-        }
+            provider: Provider::new(mood),
+            seats: Seats::default(),
+            broken: Mutex::default(),
+        });
+        *lock(&self.turntable.0) = Some(Arc::clone(&stage));
+        World { theatre: self, stage, zombies: Mutex::default(), _dir: dir }
+    }
+}
+
+/// Workers, their ledger and their provider.
+pub struct World<'t> {
+    theatre: &'t Theatre,
+    stage: Arc<Stage>,
+    zombies: Mutex<Vec<Zombie>>,
+    /// Where the ledger's file is, if it has one.
+    _dir: Option<TempDir>,
+}
+
+impl World<'_> {
+    /// Everyone's clock.
+    #[must_use]
+    pub fn clock(&self) -> &StillClock {
+        &self.stage.clock
+    }
+
+    /// The ledger itself, which does not fail.
+    #[must_use]
+    pub fn ledger(&self) -> &dyn Ledger {
+        &*self.stage.ledger
     }
 
     /// A worker does something, and what is planned for it happens to it.
@@ -205,8 +239,8 @@ impl World {
             self.stage.seats.arm(Some(StoreFault { nth: made + fault.nth, ..fault }));
         }
         let seat = Arc::new(Seat::new(plan));
-        let engine = Arc::clone(&self.engine);
-        let definition = self.definition.clone();
+        let engine = Arc::clone(&self.theatre.engine);
+        let definition = self.theatre.definition.clone();
         let worker = async move {
             match task {
                 Task::Resume(run) => engine.resume(&run, true).await,
@@ -307,18 +341,20 @@ impl World {
     /// When the ledger cannot be read.
     pub async fn finish(&self, at: &str, run: &RunId, input: &Value) -> Result<RunEnd, Broken> {
         for _ in 0..RESUMES_MAX {
-            let record = self.ledger.run(run).await.expect("the ledger can be read");
+            let record = self.ledger().run(run).await.expect("the ledger can be read");
             let Some(record) = record else {
                 self.work(at, Task::Start(run.clone(), input.clone()), Plan::default()).await?;
                 continue;
             };
-            let until = match self.engine.standing(run).await {
+            let until = match self.theatre.engine.standing(run).await {
                 Ok(RunEnd::Waiting { until, .. }) => until,
-                Ok(RunEnd::Elsewhere) => record.lease_until.unwrap_or(self.clock.now()).plus_ms(1),
+                Ok(RunEnd::Elsewhere) => {
+                    record.lease_until.unwrap_or(self.clock().now()).plus_ms(1)
+                }
                 Ok(end) => return Ok(end),
                 Err(error) => panic!("the run exists: {error}"),
             };
-            self.clock.advance(until.ms_since(self.clock.now()));
+            self.clock().advance(until.ms_since(self.clock().now()));
             self.work(at, Task::Resume(run.clone()), Plan::default()).await?;
         }
         let what = format!("resumed {RESUMES_MAX} times and not ended");
@@ -337,15 +373,15 @@ impl World {
         if let Some((invariant, what)) = lock(&self.stage.broken).first() {
             return Err(Broken { invariant, at: at.to_owned(), what: what.clone() });
         }
-        let books = self.provider.books();
-        let ended = check(at, self.class, &*self.ledger, &books, runs).await?;
+        let books = self.books();
+        let ended = check(at, self.theatre.class, self.ledger(), &books, runs).await?;
         for run in runs {
-            let before = self.ledger.head(run).await.expect("the run exists");
+            let before = self.ledger().head(run).await.expect("the run exists");
             self.work(at, Task::Resume(run.clone()), Plan::default()).await?;
-            let after = self.ledger.head(run).await.expect("the run exists");
+            let after = self.ledger().head(run).await.expect("the run exists");
             holds(before == after, "I1", at, || format!("{run}: resuming once more wrote"))?;
         }
-        let again = self.provider.books();
+        let again = self.books();
         holds(books == again, "I1", at, || "resuming once more sent".to_owned())?;
         Ok(ended)
     }
@@ -353,7 +389,7 @@ impl World {
     /// What the provider did.
     #[must_use]
     pub fn books(&self) -> Books {
-        self.provider.books()
+        self.stage.provider.books()
     }
 
     /// How often each write of the ledger was made so far.
@@ -363,7 +399,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for World<'_> {
     fn drop(&mut self) {
         lock(&self.zombies).iter().for_each(|zombie| zombie.task.abort());
     }

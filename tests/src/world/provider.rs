@@ -2,7 +2,7 @@
 //! What it does later it does by the world's clock.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use twice_core::outcome::{self, Answer, Body, Exchange, Fault, FaultKind, Sent};
 use twice_core::time::{Clock as _, Timestamp};
 
 use super::seat::{Gate, Seat, current};
-use super::{Stage, lock};
+use super::{Stage, Turntable, lock};
 use crate::dice::Dice;
 use crate::host::LEASE_MS;
 use crate::invariants::Books;
@@ -128,7 +128,6 @@ struct State {
 
 /// The provider.
 pub struct Provider {
-    stage: Arc<Stage>,
     mood: Mood,
     state: Mutex<State>,
 }
@@ -183,7 +182,7 @@ fn error(status: u16, code: &str) -> Exchange {
 }
 
 impl Provider {
-    pub(super) fn new(stage: Arc<Stage>, mood: Mood) -> Self {
+    pub(super) fn new(mood: Mood) -> Self {
         let state = State {
             dice: Dice::new(mood.seed),
             script: mood.script.clone(),
@@ -192,7 +191,7 @@ impl Provider {
             objects: Vec::new(),
             late: Vec::new(),
         };
-        Self { stage, mood, state: Mutex::new(state) }
+        Self { mood, state: Mutex::new(state) }
     }
 
     /// What it did, and will have done when nothing is under way any more.
@@ -203,8 +202,7 @@ impl Provider {
         state.books.clone()
     }
 
-    fn arrive(&self, request: &Request) -> Fate {
-        let now = self.stage.clock.now();
+    fn arrive(&self, request: &Request, now: Timestamp) -> Fate {
         let mut state = lock(&self.state);
         state.settle(now);
         let latency = 5 + state.dice.below(50);
@@ -217,29 +215,31 @@ impl Provider {
         let exchange = state.perform(request, trouble, now);
         (exchange, if slow { request.timeout_ms } else { latency })
     }
+}
 
+impl Stage {
     /// I3: the request's REQUESTED entry is durable under the worker's own token, and the worker knows it.
     async fn check_recorded(&self, effect: &EffectId, seat: &Seat) {
         if seat.is_in_doubt() {
             let what = format!("{effect} was sent by a worker that does not know what it wrote");
-            self.stage.breaks("I3", what);
+            self.breaks("I3", what);
         }
         let fence = seat.lease().map(|lease| lease.fence);
-        let known = self.stage.ledger.effect(effect).await.expect("the ledger can be read");
+        let known = self.ledger.effect(effect).await.expect("the ledger can be read");
         let recorded = known.is_some_and(|known| {
             known.attempts.last().is_some_and(|a| Some(a.fence) == fence && a.verdict.is_none())
         });
         if !recorded {
-            self.stage.breaks("I3", format!("{effect} was sent before that was durable"));
+            self.breaks("I3", format!("{effect} was sent before that was durable"));
         }
     }
 
     /// Time that passes while a worker waits for the network, with its lease kept alive meanwhile.
     async fn wait(&self, ms: u64, seat: &Seat) {
-        self.stage.clock.advance(ms);
+        self.clock.advance(ms);
         let Some(lease) = seat.lease() else { return };
-        if self.stage.ledger.renew(&lease.run, lease.fence, LEASE_MS).await.is_ok() {
-            seat.renewed(self.stage.clock.now());
+        if self.ledger.renew(&lease.run, lease.fence, LEASE_MS).await.is_ok() {
+            seat.renewed(self.clock.now());
         }
     }
 }
@@ -390,7 +390,7 @@ fn repeated(known: &Known, content: &str, trouble: Option<Trouble>) -> Exchange 
 }
 
 #[async_trait]
-impl Driver for Provider {
+impl Driver for Turntable {
     type Request = AnyRequest;
 
     fn prepare(&self, call: &Call<'_>) -> Result<Prepared<AnyRequest>, PrepareError> {
@@ -412,37 +412,39 @@ impl Driver for Provider {
     }
 
     async fn send(&self, request: AnyRequest, _: Instant) -> Exchange {
+        let stage = self.stage();
         let request = Request::read(request);
         let seat = current().expect("a worker sends");
         let effect = EffectId::parse(request.effect.clone()).expect("it is an effect's id");
-        self.check_recorded(&effect, &seat).await;
+        stage.check_recorded(&effect, &seat).await;
         let Some(taken) = seat.lease() else { panic!("a worker that sends has a lease") };
         seat.gate(Gate::BeforeWitness).await;
-        if self.stage.clock.now() >= taken.since.plus_ms(LEASE_MS - LEASE_MS / 5) {
+        if stage.clock.now() >= taken.since.plus_ms(LEASE_MS - LEASE_MS / 5) {
             return fault(Sent::Nothing, FaultKind::LeaseTooShort);
         }
         seat.gate(Gate::BeforeSocket).await;
         // The time limit of the request goes on while its sender is frozen: it lets nothing out long after the lease.
-        if self.stage.clock.now() > taken.since.plus_ms(LEASE_MS + request.timeout_ms) {
+        if stage.clock.now() > taken.since.plus_ms(LEASE_MS + request.timeout_ms) {
             return dropped();
         }
-        let (exchange, took) = self.arrive(&request);
-        self.wait(took, &seat).await;
+        let (exchange, took) = stage.provider.arrive(&request, stage.clock.now());
+        stage.wait(took, &seat).await;
         seat.gate(Gate::AfterAnswer).await;
         exchange
     }
 
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {
+        let stage = self.stage();
         let seat = current().expect("a worker looks up");
         seat.gate(Gate::BeforeLookup).await;
-        let now = self.stage.clock.now();
+        let now = stage.clock.now();
         let asked = json!({ "method": "GET", "reference": call.effect });
         let result = {
-            let mut state = lock(&self.state);
+            let mut state = lock(&stage.provider.state);
             state.settle(now);
-            state.look_up(call, self.mood.lookups, now)
+            state.look_up(call, stage.provider.mood.lookups, now)
         };
-        self.wait(20, &seat).await;
+        stage.wait(20, &seat).await;
         seat.gate(Gate::AfterLookup).await;
         (asked, result)
     }

@@ -7,12 +7,12 @@ use twice::engine::boundary::Boundary;
 use twice_core::ids::RunId;
 
 use super::provider::{LookupTrouble, Mood, Trouble};
-use super::{Gate, Plan, Task, World, run_ids};
+use super::{Gate, Plan, Task, Theatre, World, run_ids};
 use crate::dice::Dice;
 use crate::host::{Store, steps};
 use crate::invariants::{Broken, Tally};
 use crate::store::{Kind, Point, StoreFault};
-use crate::tools::{Class, WINDOWS, Windows, for_each_within, later, until_attempt};
+use crate::tools::{Class, later, until_attempt};
 
 /// The classes of tools, in the order in which seeds take turns.
 pub const CLASSES: [Class; 5] =
@@ -32,13 +32,11 @@ pub fn title(seed: u64) -> String {
 /// The class of a seed's tool.
 #[must_use]
 pub fn class_of(seed: u64) -> Class {
-    CLASSES[usize::try_from(seed % CLASSES.len() as u64).expect("it is below five")]
+    CLASSES[index_of(seed)]
 }
 
-/// Windows in which each of them can pass within a schedule.
-#[must_use]
-pub fn windows() -> Windows {
-    Windows { horizon: "4h", ..WINDOWS }
+fn index_of(seed: u64) -> usize {
+    usize::try_from(seed % CLASSES.len() as u64).expect("it is below five")
 }
 
 /// What goes wrong in the provider; nothing that the tool's declarations would make a lie of.
@@ -117,18 +115,18 @@ fn plan(dice: &mut Dice) -> Plan {
     plan
 }
 
-struct Schedule {
+struct Schedule<'t> {
     at: String,
     dice: Dice,
-    world: World,
+    world: World<'t>,
     runs: Vec<(RunId, Value)>,
 }
 
-impl Schedule {
+impl<'t> Schedule<'t> {
     /// A worker does something about a run.
     async fn work(&mut self, number: usize) -> Result<(), Broken> {
         let (id, input) = &self.runs[number];
-        let record = self.world.ledger.run(id).await.expect("the ledger can be read");
+        let record = self.world.ledger().run(id).await.expect("the ledger can be read");
         let task = match &record {
             None => Task::Start(id.clone(), input.clone()),
             Some(_) => Task::Resume(id.clone()),
@@ -142,11 +140,11 @@ impl Schedule {
     async fn draw(&mut self) -> Result<(), Broken> {
         let frozen = self.world.frozen() as u64;
         match self.dice.below(12) {
-            0 | 1 => self.world.clock.advance(self.dice.below(90_000)),
+            0 | 1 => self.world.clock().advance(self.dice.below(90_000)),
             // Beyond a lease, and not yet beyond what a frozen sender may still let out.
-            2 | 3 => self.world.clock.advance(30_001 + self.dice.below(20_000)),
+            2 | 3 => self.world.clock().advance(30_001 + self.dice.below(20_000)),
             4 if self.dice.one_in(4) => {
-                self.world.clock.advance(3_600_000 * (1 + self.dice.below(30)));
+                self.world.clock().advance(3_600_000 * (1 + self.dice.below(30)));
             }
             5 | 6 if frozen > 0 => {
                 let number = self.dice.below(frozen);
@@ -161,7 +159,7 @@ impl Schedule {
         Ok(())
     }
 
-    async fn play(mut self) -> Result<(World, String), Broken> {
+    async fn play(mut self) -> Result<(World<'t>, String), Broken> {
         for number in 0..self.runs.len() {
             self.work(number).await?;
         }
@@ -184,19 +182,19 @@ impl Schedule {
     }
 }
 
-/// Plays the schedule of a seed, and checks what came of it.
+/// Plays the schedule of a seed, in the theatre of its class, and checks what came of it.
 ///
 /// # Errors
 /// [`Broken`], for the first invariant that does not hold.
 ///
 /// # Panics
 /// When something cannot be set up.
-pub async fn simulate(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
+async fn simulate(theatre: &Theatre, seed: u64, tally: &mut Tally) -> Result<(), Broken> {
     let class = class_of(seed);
     let mut dice = Dice::new(seed);
     let store = if dice.one_in(ON_FILE) { Store::Sqlite } else { Store::Memory };
     let mood = mood(&mut dice, class);
-    let world = World::new(&for_each_within(class, windows(), ""), class, store, mood).await;
+    let world = theatre.world(store, mood).await;
     let ids = run_ids(1 + dice.below(2));
     let runs: Vec<(RunId, Value)> =
         ids.iter().cloned().zip((0..).map(|run| input(&mut dice, run, true))).collect();
@@ -220,7 +218,7 @@ const FRESH: u64 = 200;
 /// [`Broken`], for the first invariant that does not hold, and when the schedules come to nothing.
 ///
 /// # Panics
-/// As [`simulate`].
+/// When something cannot be set up.
 pub async fn play_all(
     seed: Option<u64>,
     schedules: Option<u64>,
@@ -232,8 +230,10 @@ pub async fn play_all(
         None => (0..fixed).chain((0..fixed.min(10 * FRESH) / 10).map(|n| fresh + n)).collect(),
     };
     let mut tally = Tally::default();
+    let theatres = CLASSES.map(Theatre::new);
     for seed in &seeds {
-        simulate(*seed, &mut tally).await?;
+        let theatre = &theatres[index_of(*seed)];
+        simulate(theatre, *seed, &mut tally).await?;
     }
     let summary = format!("{} schedules, fresh from seed {fresh} on: {tally:?}", seeds.len());
     let broken = |what| Broken { invariant: "I1", at: "all seeds".to_owned(), what };

@@ -12,7 +12,7 @@ use twice_core::ids::{Fence, RunId};
 use twice_core::time::{Clock as _, Timestamp};
 use twice_ledger::{Append, Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, Started};
 
-use super::{Plan, Stage, lock};
+use super::{Plan, Turntable, lock};
 use crate::store::{Between, Kind, Point, StoreFault, indeterminate, not_applied};
 
 tokio::task_local! {
@@ -216,60 +216,66 @@ async fn written<T>(
 }
 
 #[async_trait]
-impl Between for Stage {
-    async fn start_run(&self, ledger: &dyn Ledger, run: NewRun) -> Result<Started, LedgerError> {
-        let kind = self.seats.count(Point::Start);
-        let started = written(current(), kind, ledger.start_run(run)).await?;
+impl Between for Turntable {
+    fn ledger(&self) -> Arc<dyn Ledger> {
+        Arc::clone(&self.stage().ledger)
+    }
+
+    async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError> {
+        let stage = self.stage();
+        let kind = stage.seats.count(Point::Start);
+        let started = written(current(), kind, stage.ledger.start_run(run)).await?;
         if let Started::Created(Some(claim)) = &started {
-            self.seats.take(claim, self.clock.now());
+            stage.seats.take(claim, stage.clock.now());
         }
         Ok(started)
     }
 
     async fn claim(
         &self,
-        ledger: &dyn Ledger,
         by: &ClaimBy,
         run: Option<&RunId>,
         early: bool,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
-        let kind = self.seats.count(Point::Claim);
+        let stage = self.stage();
+        let kind = stage.seats.count(Point::Claim);
         let claim = async {
             let before = match run {
-                Some(run) => ledger.run(run).await?,
+                Some(run) => stage.ledger.run(run).await?,
                 None => None,
             };
-            let outcome = ledger.claim(by, run, early, at).await?;
+            let outcome = stage.ledger.claim(by, run, early, at).await?;
             if let (Some(before), ClaimOutcome::Claimed(_)) = (before, &outcome)
                 && before.lease_live
             {
                 let what = format!("{} was taken while its lease was held", before.id);
-                self.breaks("I7", what);
+                stage.breaks("I7", what);
             }
             Ok(outcome)
         };
         let outcome = written(current(), kind, claim).await?;
         if let ClaimOutcome::Claimed(claim) = &outcome {
-            self.seats.take(claim, self.clock.now());
+            stage.seats.take(claim, stage.clock.now());
         }
         Ok(outcome)
     }
 
-    async fn append(&self, ledger: &dyn Ledger, append: Append) -> Result<Head, LedgerError> {
+    async fn append(&self, append: Append) -> Result<Head, LedgerError> {
+        let stage = self.stage();
         let (run, fence) = (append.run.clone(), append.fence);
-        let kind = self.seats.count(Point::of(&append));
+        let kind = stage.seats.count(Point::of(&append));
         let write = async {
-            let head = ledger.append(append).await?;
-            let current = ledger.run(&run).await?.map_or(fence, |run| run.fence);
+            let head = stage.ledger.append(append).await?;
+            let current = stage.ledger.run(&run).await?.map_or(fence, |run| run.fence);
             if current != fence {
                 let what =
                     format!("{run} was written to under {fence:?}, and held under {current:?}");
-                self.breaks("I7", what);
+                stage.breaks("I7", what);
             }
             Ok(head)
         };
         // The write is a task of its own, which knows its worker only by the lease.
-        written(self.seats.of(&run, fence), kind, write).await
+        written(stage.seats.of(&run, fence), kind, write).await
     }
 }

@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 use twice_core::ids::RunId;
 
 use super::provider::{Mood, Trouble};
-use super::schedule::windows;
-use super::{Came, Plan, Task, World, run_ids};
+use super::{Came, Plan, Task, Theatre, World, run_ids};
 use crate::host::{LEASE_MS, Store, steps};
 use crate::invariants::{Broken, holds};
 use crate::store::{Kind, Point, StoreFault};
-use crate::tools::{Class, for_each_within, later, until_attempt};
+use crate::tools::{Class, later, until_attempt};
 
 /// Stores that are swept.
 const STORES: [Store; 2] = [Store::Memory, Store::Sqlite];
@@ -75,19 +74,16 @@ impl Scene {
         steps(json!({ "orders": orders }), self.todo.clone())
     }
 
-    async fn world(&self, store: Store) -> World {
-        let mood = Mood { script: self.trouble.iter().copied().collect(), ..Mood::default() };
-        World::new(&for_each_within(self.class, windows(), ""), self.class, store, mood).await
-    }
-
     /// Plays it with that failure.
-    async fn play(
+    async fn play<'t>(
         &self,
         at: &str,
+        theatre: &'t Theatre,
         store: Store,
         fault: Option<StoreFault>,
-    ) -> Result<World, Broken> {
-        let world = self.world(store).await;
+    ) -> Result<World<'t>, Broken> {
+        let mood = Mood { script: self.trouble.iter().copied().collect(), ..Mood::default() };
+        let world = theatre.world(store, mood).await;
         let (runs, input) = (run_ids(1), self.input());
         if let Some(fault) = fault {
             world.fail_at(fault);
@@ -107,7 +103,7 @@ impl Scene {
     async fn go_on(
         &self,
         at: &str,
-        world: &World,
+        world: &World<'_>,
         task: Task,
         fault: Option<StoreFault>,
     ) -> Result<(), Broken> {
@@ -118,7 +114,7 @@ impl Scene {
             (came, kind) => panic!("{at}: {came:?} by {kind:?}"),
         }
         // Whoever gave its run up, or is held up, has lost it by now.
-        world.clock.advance(LEASE_MS + 1);
+        world.clock().advance(LEASE_MS + 1);
         Ok(())
     }
 
@@ -126,7 +122,7 @@ impl Scene {
     async fn check_sent_after_reading(
         &self,
         at: &str,
-        world: &World,
+        world: &World<'_>,
         run: &RunId,
         fault: Option<StoreFault>,
     ) -> Result<(), Broken> {
@@ -135,7 +131,7 @@ impl Scene {
         let first =
             fault.is_some_and(|f| f.point == Point::Requested && f.nth == 1 && unseen(f.kind));
         if first {
-            let requests = world.provider.books().requests;
+            let requests = world.books().requests;
             holds(requests == 0, "I3", at, || {
                 format!("{run}: {requests} requests left before the ledger was read again")
             })?;
@@ -181,7 +177,8 @@ pub async fn sweep() -> Result<Size, Broken> {
     for scene in scenes() {
         size.scenes += 1;
         let at = format!("boundary=none, {}", scene.name);
-        let calm = scene.play(&at, Store::Memory, None).await?.writes();
+        let theatre = Theatre::new(scene.class);
+        let calm = scene.play(&at, &theatre, Store::Memory, None).await?.writes();
         for (point, made) in calm {
             for nth in 1..=made.min(OCCURRENCES) {
                 *size.reached.entry((point, nth)).or_default() += 1;
@@ -192,7 +189,7 @@ pub async fn sweep() -> Result<Size, Broken> {
                         scene.name
                     );
                     let fault = Some(StoreFault { point, nth, kind });
-                    scene.play(&at, store, fault).await?;
+                    scene.play(&at, &theatre, store, fault).await?;
                     size.played += 1;
                 }
             }
