@@ -1,8 +1,6 @@
 //! The tests that must notice when a rule is broken, and the check that they do: it runs them in processes of their own,
 //! with one rule broken in each. In this process nothing is broken, and they pass.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets what it did not expect has failed")]
-
 use std::sync::Mutex;
 
 use twice_tests::mutations::{ALL, look};

@@ -96,14 +96,16 @@ pub enum Kind {
     AppliedUnseen,
     /// The connection is lost before it is applied, and nobody can tell.
     LostUnseen,
-    /// It is held up until its worker has lost the run, then handed in.
+    /// It is held up until another worker holds the run, then handed in.
     HeldUp,
+    /// It is held up until another worker is done with the run, then handed in.
+    HeldUpLonger,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 4] =
-        [Self::NotApplied, Self::AppliedUnseen, Self::LostUnseen, Self::HeldUp];
+    pub const ALL: [Self; 5] =
+        [Self::NotApplied, Self::AppliedUnseen, Self::LostUnseen, Self::HeldUp, Self::HeldUpLonger];
 }
 
 /// One failure of the store: of the write at `point` that is the `nth` (1 for the first) of its kind.

@@ -138,7 +138,8 @@ impl Seat {
         kind: Kind,
         write: impl Future<Output = Result<T, LedgerError>>,
     ) -> Result<T, LedgerError> {
-        self.met_fault.store(kind != Kind::HeldUp, Ordering::SeqCst);
+        let held_up = matches!(kind, Kind::HeldUp | Kind::HeldUpLonger);
+        self.met_fault.store(!held_up, Ordering::SeqCst);
         let in_doubt = matches!(kind, Kind::AppliedUnseen | Kind::LostUnseen);
         self.in_doubt.store(in_doubt, Ordering::SeqCst);
         match kind {
@@ -148,7 +149,7 @@ impl Seat {
                 write.await?;
                 Err(indeterminate())
             }
-            Kind::HeldUp => {
+            Kind::HeldUp | Kind::HeldUpLonger => {
                 self.freeze().await;
                 write.await
             }

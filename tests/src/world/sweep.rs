@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Value, json};
+use twice::engine::boundary::Boundary;
 use twice_core::ids::RunId;
 
 use super::provider::{Mood, Trouble};
@@ -93,7 +94,7 @@ impl Scene {
         self.go_on(at, &world, start, fault).await?;
         self.check_sent_after_reading(at, &world, run, fault).await?;
         world.finish(at, run, &input).await?;
-        // What was held up comes when another has done the run.
+        // What was held up for longer comes when another has done the run.
         world.thaw_all(at).await?;
         world.finish(at, run, &input).await?;
         world.check(at, &runs).await?;
@@ -107,14 +108,22 @@ impl Scene {
         task: Task,
         fault: Option<StoreFault>,
     ) -> Result<(), Broken> {
+        let again = task.clone();
         let came = world.work(at, task, Plan::default()).await?;
         match (came, fault.map(|fault| fault.kind)) {
-            (Came::Ended(_), _) | (Came::Frozen, Some(Kind::HeldUp)) => {}
+            (Came::Ended(_), _) => {}
+            (Came::Frozen, Some(Kind::HeldUp | Kind::HeldUpLonger)) => {}
             (Came::GaveUp(_), Some(_)) => {}
             (came, kind) => panic!("{at}: {came:?} by {kind:?}"),
         }
         // Whoever gave its run up, or is held up, has lost it by now.
         world.clock().advance(LEASE_MS + 1);
+        if world.frozen() > 0 && fault.is_some_and(|fault| fault.kind == Kind::HeldUp) {
+            let plan = Plan { vanish: Some((Boundary::AfterClaim, 1)), ..Plan::default() };
+            world.work(at, again, plan).await?;
+            world.thaw_all(at).await?;
+            world.clock().advance(LEASE_MS + 1);
+        }
         Ok(())
     }
 
