@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use twice_tests::mutations::ALL;
 use twice_tests::nodes::repository;
 
 #[test]
@@ -68,6 +69,24 @@ fn migrations_of_all_databases_have_equal_names() {
     assert!(!sqlite.is_empty());
     let postgres = names("postgres");
     assert!(postgres.is_empty() || postgres == sqlite, "{sqlite:?} and {postgres:?} differ");
+}
+
+#[test]
+fn each_rule_that_can_be_broken_has_one_place_and_is_documented() {
+    let mut asked = Vec::new();
+    for file in product_sources() {
+        let text = fs::read_to_string(&file).unwrap();
+        let names = text.split("mutation::is(\"").skip(1);
+        asked.extend(names.map(|rest| rest.split('"').next().unwrap().to_owned()));
+    }
+    asked.sort();
+    let mut listed: Vec<&str> = ALL.iter().map(|mutation| mutation.name).collect();
+    listed.sort_unstable();
+    assert_eq!(asked, listed, "places in the product, and the list of mutations");
+    let page = fs::read_to_string(repository().join("docs/testing.md")).unwrap();
+    for name in listed {
+        assert!(page.contains(&format!("| `{name}` |")), "docs/testing.md lacks a row for {name}");
+    }
 }
 
 fn product_sources() -> Vec<PathBuf> {

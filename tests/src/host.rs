@@ -2,6 +2,7 @@
 //! windows of hours pass in milliseconds, and in step for the executor, its ledger and the provider.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,7 +72,7 @@ type Wrap = dyn Fn(Arc<Performer>, Arc<dyn Ledger>) -> Arc<Performer> + Send + S
 
 /// What a host is made of.
 pub struct Setup {
-    files: BTreeMap<String, String>,
+    pub(crate) files: BTreeMap<String, String>,
     store: Store,
     switches: Vec<Switch>,
     wrap: Option<Box<Wrap>>,
@@ -153,8 +154,11 @@ impl Host {
         .expect("the simulator starts");
         let clock = Arc::new(MovableClock::default());
         let redactor = Arc::new(RwLock::new(Redactor::default()));
-        let ledger = open_ledger(setup.store, &dir, &clock, &redactor).await;
-        let definitions = definitions(&setup.files, ledger.as_ref(), clock.now()).await;
+        let now = Arc::clone(&clock);
+        let now = Arc::new(move || now.now());
+        let ledger = open_ledger(setup.store, dir.path(), now, &redactor).await;
+        register(ledger.as_ref(), clock.now()).await;
+        let definitions = definitions(&setup.files);
         let secrets = FixedSecrets::new([
             ("env:PROVIDER_URL".to_owned(), sim.url()),
             ("env:API_KEY".to_owned(), API_KEY.to_owned()),
@@ -182,7 +186,7 @@ impl Host {
 
     /// The folder that goes with the host.
     #[must_use]
-    pub fn dir(&self) -> &std::path::Path {
+    pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
@@ -474,7 +478,7 @@ pub fn steps(more: Value, steps: Vec<Value>) -> Value {
 }
 
 /// What a worker unwinds with when it is to vanish.
-struct Vanished;
+pub(crate) struct Vanished;
 
 /// A worker that is gone when it passes that boundary for the `nth` time: whatever it held in memory is lost, and its
 /// lease is neither renewed nor returned.
@@ -501,14 +505,13 @@ fn vanished(ended: Result<Result<RunEnd, EngineError>, JoinError>) -> bool {
     }
 }
 
-async fn open_ledger(
+/// A ledger of its own, which tells the time by `now`; its file, if it has one, is made in `dir`.
+pub(crate) async fn open_ledger(
     store: Store,
-    dir: &TempDir,
-    clock: &Arc<MovableClock>,
+    dir: &Path,
+    now: twice_ledger::Clock,
     redactor: &Arc<RwLock<Redactor>>,
 ) -> Arc<dyn Ledger> {
-    let clock = Arc::clone(clock);
-    let now: twice_ledger::Clock = Arc::new(move || clock.now());
     match store {
         Store::Memory => Arc::new(MemoryLedger::new(now).with_redactor(Arc::clone(redactor))),
         Store::Sqlite => {
@@ -517,7 +520,7 @@ async fn open_ledger(
                 now: Some(now),
                 ..LedgerOptions::default()
             };
-            let path = dir.path().join("twice.db");
+            let path = dir.join("twice.db");
             let path = path.to_str().expect("a temporary folder has a readable name");
             Arc::new(SqlLedger::open(path, options).await.expect("the ledger can be opened"))
         }
@@ -525,22 +528,26 @@ async fn open_ledger(
 }
 
 /// The workflows of the project, each pinned to the conformance node.
-async fn definitions(
-    files: &BTreeMap<String, String>,
-    ledger: &dyn Ledger,
-    at: Timestamp,
-) -> Vec<Definition> {
+pub(crate) fn definitions(files: &BTreeMap<String, String>) -> Vec<Definition> {
     let project = Project::load(files).unwrap_or_else(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         panic!("the project has errors:\n{}", lines.join("\n"));
     });
-    let name = Name::parse("conformance").expect("this is a name");
-    let (bytes, digest) = conformance();
-    ledger.put_module(&name, digest, bytes, at).await.expect("the ledger takes the component");
-    let components = BTreeMap::from([(name, digest.clone())]);
+    let components = BTreeMap::from([(conformance_name(), conformance().1.clone())]);
     let defined =
         project.workflows.keys().map(|workflow| project.definition(workflow, &components));
     defined.map(|found| found.expect("every component is registered")).collect()
+}
+
+fn conformance_name() -> Name {
+    Name::parse("conformance").expect("this is a name")
+}
+
+/// Registers the conformance node.
+pub(crate) async fn register(ledger: &dyn Ledger, at: Timestamp) {
+    let (bytes, digest) = conformance();
+    let put = ledger.put_module(&conformance_name(), digest, bytes, at).await;
+    put.expect("the ledger takes the component");
 }
 
 /// The conformance node's bytes and digest, built and compiled once per process.
@@ -555,7 +562,7 @@ fn conformance() -> &'static (Vec<u8>, String) {
 }
 
 /// One sandbox for all hosts of a process; its cache keeps what it compiled.
-fn sandbox() -> &'static Arc<Sandbox> {
+pub(crate) fn sandbox() -> &'static Arc<Sandbox> {
     static SANDBOX: OnceLock<Arc<Sandbox>> = OnceLock::new();
     SANDBOX.get_or_init(|| {
         let cache_dir = nodes::repository().join("target").join("twice-tests").join("compiled");

@@ -1,7 +1,13 @@
 //! What the tests of Twice stand on: servers that misbehave exactly as told, and the command in a project of its own.
 
 pub mod bench;
+pub mod dice;
 pub mod fault;
 pub mod host;
+pub mod invariants;
+pub mod mutations;
 pub mod nodes;
 pub mod project;
+pub mod store;
+pub mod tools;
+pub mod world;

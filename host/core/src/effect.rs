@@ -8,6 +8,7 @@ use crate::event::{
     ProbeResult, Proposal, Receipt, UnknownReason,
 };
 use crate::ids::{EffectId, Fence, RunId};
+use crate::mutation;
 use crate::outcome::Verdict;
 use crate::time::Timestamp;
 use crate::transition::{self, Illegal};
@@ -226,6 +227,9 @@ impl Effect {
                     probes_before: self.probes.len(),
                 });
                 self.not_before = None;
+                if mutation::is("key-by-attempt") {
+                    self.proposal.provider_key.push_str("-again");
+                }
             }
             EffectEvent::Confirmed(receipt) => {
                 self.settle_attempt(receipt.verdict, at);

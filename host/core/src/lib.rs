@@ -3,6 +3,8 @@
 //! [`transition`] knows which moves an effect may make, [`reconcile`] what to do next about one, [`outcome`] what an
 //! answer means, [`evidence`] what one that came too late says to a person, [`identity`] what makes an effect itself,
 //! [`chain`] how entries are bound together.
+//!
+//! The feature `mutations` exists for one check of the tests alone and belongs in no product: see [`mutation`].
 
 pub mod chain;
 pub mod contract;
@@ -13,6 +15,7 @@ pub mod identity;
 pub mod ids;
 pub mod json;
 pub mod limits;
+pub mod mutation;
 pub mod outcome;
 pub mod reconcile;
 pub mod redact;

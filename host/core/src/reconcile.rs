@@ -6,6 +6,7 @@ use crate::effect::{Attempt, Effect, Hold};
 use crate::event::{ConflictRule, Failure, ProbeResult, UnknownReason};
 use crate::identity::tagged_sha256;
 use crate::ids::Fence;
+use crate::mutation;
 use crate::outcome::{RuleId, Verdict};
 use crate::time::Timestamp;
 
@@ -173,6 +174,9 @@ fn reconcile(effect: &Effect, now: Timestamp) -> Next {
     let (Some(unknown), Some(last)) = (&effect.unknown, effect.attempts.last()) else {
         return person(effect, "its ledger entries do not show an attempt and why it is unknown");
     };
+    if mutation::is("requested-is-unsent") && unknown.rule.0 == RULE_LEASE_DIED {
+        return Next::Send { attempt: last.number + 1 };
+    }
     if unknown.quarantined {
         return person(effect, &unknown.message);
     }
@@ -241,6 +245,7 @@ fn reconcile_read(effect: &Effect) -> Next {
 fn key_is_live(effect: &Effect, first_sent: Timestamp, now: Timestamp) -> bool {
     effect.contract().key.as_ref().is_some_and(|key| {
         now < first_sent.plus_ms(key.retention_ms.saturating_sub(key.margin_ms()))
+            || mutation::is("key-lives-for-ever")
     })
 }
 
@@ -274,6 +279,7 @@ fn absence_is_proven(
     let mut first_miss = None;
     for (at, result) in probes {
         match result {
+            ProbeResult::Miss if mutation::is("believe-first-miss") => return true,
             ProbeResult::Miss if *at >= quiet_from => {
                 let first = *first_miss.get_or_insert(*at);
                 if first < *at && at.ms_since(first) >= contract.settle_ms {

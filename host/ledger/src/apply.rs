@@ -125,7 +125,7 @@ impl Batch<'_> {
     ) -> Result<ClaimOutcome, Refused> {
         let Some(lock) = self.lock(run)? else { return Err(rules::absent("run", run).into()) };
         let now = self.now().await?;
-        let due = lock.claim_at.is_some_and(|at| at <= now);
+        let due = rules::is_due(lock.claim_at, now);
         let waits = matches!(lock.state, RunState::Ready | RunState::Waiting);
         if !(due || early && waits) {
             return Ok(ClaimOutcome::Nothing);
@@ -184,7 +184,7 @@ impl Batch<'_> {
     /// A run under the lease of that token (I7).
     fn held(&mut self, run: &RunId, fence: Fence) -> Result<RunLock, LedgerError> {
         let Some(lock) = self.lock(run)? else { return Err(rules::absent("run", run)) };
-        if lock.fence == fence && lock.state == RunState::Running {
+        if rules::holds(lock.state, lock.fence, fence) {
             Ok(lock)
         } else {
             Err(LedgerError::Fenced { run: run.clone(), fence })

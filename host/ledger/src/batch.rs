@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use twice_core::chain::{Entry, Head};
 use twice_core::effect::State;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::mutation;
 
 use crate::dialect::Connection;
 use crate::rows::{self, RunLock};
@@ -349,7 +350,8 @@ impl<'c> Batch<'c> {
             let args = rest.by_ref().take(size).flatten().collect();
             self.wrote = true;
             // Another process wrote in between: this transaction rests on what is no longer so.
-            if self.connection.execute(statement, args).await? != size as u64 {
+            let written = self.connection.execute(statement, args).await?;
+            if written != size as u64 && !mutation::is("ignore-row-count") {
                 return Err(sqlx::Error::RowNotFound);
             }
         }

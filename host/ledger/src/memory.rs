@@ -131,7 +131,7 @@ impl Memory {
     /// The run under the lease of that token (I7).
     fn held(&mut self, id: &RunId, fence: Fence) -> Result<&mut Run, LedgerError> {
         let run = self.run(id)?;
-        if run.record.fence == fence && run.record.state == RunState::Running {
+        if rules::holds(run.record.state, run.record.fence, fence) {
             Ok(run)
         } else {
             Err(LedgerError::Fenced { run: id.clone(), fence })
@@ -272,7 +272,7 @@ impl Ledger for MemoryLedger {
     ) -> Result<ClaimOutcome, LedgerError> {
         let now = self.now();
         let mut memory = self.open()?;
-        let due = |run: &&mut Run| run.claim_at.is_some_and(|at| at <= now);
+        let due = |run: &&mut Run| rules::is_due(run.claim_at, now);
         let waits = |run: &Run| matches!(run.record.state, RunState::Ready | RunState::Waiting);
         let found = match run {
             Some(id) => Some(memory.run(id)?).filter(|run| due(run) || (early && waits(run))),

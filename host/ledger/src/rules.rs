@@ -1,7 +1,8 @@
 //! Rules and words that every implementation of the ledger shares.
 
-use twice_core::ids::RunId;
+use twice_core::ids::{Fence, RunId};
 use twice_core::limits::{CRASHES_MAX, PAGE_MAX};
+use twice_core::mutation;
 use twice_core::run::RunState;
 
 use crate::LedgerError;
@@ -38,6 +39,16 @@ pub(crate) fn claim_at(state: RunState, due_at: Option<i64>, now: i64) -> Option
         | RunState::Failed
         | RunState::Quarantined => None,
     }
+}
+
+/// Whether a worker may take a run that may be taken since `claim_at`; of a run that is held, that is its lease's end.
+pub(crate) fn is_due(claim_at: Option<i64>, now: i64) -> bool {
+    claim_at.is_some_and(|at| at <= now || mutation::is("take-live-lease"))
+}
+
+/// Whether the lease of `fence` is the one that a run is held under (I7).
+pub(crate) fn holds(state: RunState, current: Fence, fence: Fence) -> bool {
+    state == RunState::Running && (current == fence || mutation::is("skip-fence"))
 }
 
 /// Whether a run that vanished workers left `crashes` times is not loaded any more.

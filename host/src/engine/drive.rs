@@ -8,6 +8,7 @@ use twice_core::contract::ToolClass;
 use twice_core::effect::{Attempt, Effect, State};
 use twice_core::event::{AttemptStart, Authorization, EffectEvent, Failure, ProbeResult};
 use twice_core::ids::EffectId;
+use twice_core::mutation;
 use twice_core::outcome::{self, Exchange};
 use twice_core::reconcile::{self, Next};
 use twice_core::time::Timestamp;
@@ -85,7 +86,9 @@ pub(super) async fn drive(
         }
         if moves.iter().any(|planned| matches!(planned, Move::Send { .. })) {
             // I3: every REQUESTED entry of this round is durable before the first byte leaves.
-            session.flush().await?;
+            if !mutation::is("send-before-commit") {
+                session.flush().await?;
+            }
             session.boundaries.pass(Boundary::AfterRequestedCommit);
         }
         perform(session, context, moves).await?;

@@ -14,7 +14,9 @@ mod resume;
 mod retry;
 mod sharing;
 mod simulation;
-mod tools;
+mod store;
+
+use twice_tests::tools;
 
 /// Runs a test's future on threads of its own.
 fn run(test: impl Future<Output = ()>) {

@@ -1,26 +1,34 @@
 //! Tool files by class, with windows that suit the test.
 
 use serde_json::{Value, json};
-use twice_tests::host::{Setup, steps};
+
+use crate::host::{Setup, steps};
 
 /// What a tool offers to ensure that an effect happens once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub enum Class {
+    /// A key that is honoured, and a consistent lookup.
     KeyLookup,
+    /// A key that is honoured.
     Key,
     /// By a consistent lookup.
     Lookup,
     /// By a lookup that is behind.
     Lagging,
+    /// Nothing.
     Neither,
+    /// It need not: it may be repeated.
     Read,
 }
 
 impl Class {
-    pub(super) const ALL: [Self; 6] =
+    /// Every class.
+    pub const ALL: [Self; 6] =
         [Self::KeyLookup, Self::Key, Self::Lookup, Self::Lagging, Self::Neither, Self::Read];
 
-    const fn has_key(self) -> bool {
+    /// Whether a key is honoured.
+    #[must_use]
+    pub const fn has_key(self) -> bool {
         match self {
             Self::KeyLookup | Self::Key => true,
             Self::Lookup | Self::Lagging | Self::Neither | Self::Read => false,
@@ -36,7 +44,8 @@ impl Class {
     }
 
     /// The name that the provider counts its requests under.
-    pub(super) const fn counted_as(self) -> &'static str {
+    #[must_use]
+    pub const fn counted_as(self) -> &'static str {
         match self {
             Self::KeyLookup | Self::Key | Self::Lookup | Self::Lagging | Self::Neither => "refund",
             Self::Read => "model",
@@ -46,26 +55,32 @@ impl Class {
 
 /// The windows of an operation. The clock is moved over all but `timeout`, which passes as it does.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Windows {
-    pub(super) timeout: &'static str,
-    pub(super) settle: &'static str,
-    pub(super) horizon: &'static str,
-    pub(super) retention: &'static str,
-    pub(super) attempts: u32,
+pub struct Windows {
+    /// For one attempt.
+    pub timeout: &'static str,
+    /// How long after the last byte a request may still be processed.
+    pub settle: &'static str,
+    /// How long it is tried to learn what happened.
+    pub horizon: &'static str,
+    /// How long the provider remembers a key.
+    pub retention: &'static str,
+    /// Most attempts.
+    pub attempts: u32,
 }
 
 /// Windows as real providers have them.
-pub(super) const WINDOWS: Windows =
+pub const WINDOWS: Windows =
     Windows { timeout: "20s", settle: "60s", horizon: "20m", retention: "24h", attempts: 3 };
 
 /// Windows for providers that answer too late, as little too late as a test can wait.
-pub(super) const IMPATIENT: Windows = Windows { timeout: "2s", ..WINDOWS };
+pub const IMPATIENT: Windows = Windows { timeout: "2s", ..WINDOWS };
 
 /// Windows for providers that commit too late, which only real time shows.
-pub(super) const REAL: Windows = Windows { timeout: "2s", settle: "4s", ..WINDOWS };
+pub const REAL: Windows = Windows { timeout: "2s", settle: "4s", ..WINDOWS };
 
 /// The tool `payments` with one operation, `refund`: of the class, within the windows.
-pub(super) fn payments(class: Class, windows: Windows) -> String {
+#[must_use]
+pub fn payments(class: Class, windows: Windows) -> String {
     if class == Class::Read {
         return model(windows);
     }
@@ -186,7 +201,8 @@ refused = [{{ status = 402 }}]
 }
 
 /// A workflow of one conformance node `pay`, with more of its settings and its slots.
-pub(super) fn workflow(name: &str, settings: &str, slots: &[&str]) -> String {
+#[must_use]
+pub fn workflow(name: &str, settings: &str, slots: &[&str]) -> String {
     format!(
         r#"
 workflow = "{name}"
@@ -202,7 +218,8 @@ component = "conformance"
 }
 
 /// A slot for a refund of the order of the run's input, with more of its settings.
-pub(super) fn refund_slot(name: &str, settings: &str) -> String {
+#[must_use]
+pub fn refund_slot(name: &str, settings: &str) -> String {
     format!(
         r#"
 [[node.effect]]
@@ -216,44 +233,52 @@ intent = "{name}"
 }
 
 /// A host whose only workflow, `refunds`, has one node with one slot, `refund`.
-pub(super) fn one_refund(class: Class, windows: Windows) -> Setup {
+#[must_use]
+pub fn one_refund(class: Class, windows: Windows) -> Setup {
     one_refund_in(class, windows, "limits = { time = \"2m\" }", "")
 }
 
 /// As [`one_refund`], with settings of the node and of the slot.
-pub(super) fn one_refund_in(class: Class, windows: Windows, node: &str, slot: &str) -> Setup {
+#[must_use]
+pub fn one_refund_in(class: Class, windows: Windows, node: &str, slot: &str) -> Setup {
     let text = workflow("refunds", node, &[&refund_slot("refund", slot)]);
     Setup::new(&[&text]).tool(payments(class, windows))
 }
 
 /// The step that asks for a refund.
-pub(super) fn ask(slot: &str, order: &str, amount_cents: u64) -> Value {
+#[must_use]
+pub fn ask(slot: &str, order: &str, amount_cents: u64) -> Value {
     json!({ "do": "request", "slot": slot, "args": { "order_id": order, "amount_cents": amount_cents } })
 }
 
 /// A run's input: an order, and steps.
-pub(super) fn order(order: &str, todo: Vec<Value>) -> Value {
+#[must_use]
+pub fn order(order: &str, todo: Vec<Value>) -> Value {
     steps(json!({ "order_id": order }), todo)
 }
 
 /// A step that is left out from this attempt on.
-pub(super) fn until_attempt(attempt: u32, mut step: Value) -> Value {
+#[must_use]
+pub fn until_attempt(attempt: u32, mut step: Value) -> Value {
     step["until_attempt"] = json!(attempt);
     step
 }
 
 /// The step by which a node asks to be started again.
-pub(super) fn later() -> Value {
+#[must_use]
+pub fn later() -> Value {
     json!({ "do": "retryable", "message": "not yet" })
 }
 
 /// A host whose only workflow has one slot, `refund`, for each of the run's orders.
-pub(super) fn for_each(class: Class, node: &str) -> Setup {
+#[must_use]
+pub fn for_each(class: Class, node: &str) -> Setup {
     for_each_within(class, WINDOWS, node)
 }
 
 /// As [`for_each`], within other windows.
-pub(super) fn for_each_within(class: Class, windows: Windows, node: &str) -> Setup {
+#[must_use]
+pub fn for_each_within(class: Class, windows: Windows, node: &str) -> Setup {
     let slot = r#"
 [[node.effect]]
 slot = "refund"
@@ -266,7 +291,8 @@ intent = "full"
 }
 
 /// All refunds of an input with so many orders, asked for at once.
-pub(super) fn many_orders(count: usize) -> Value {
+#[must_use]
+pub fn many_orders(count: usize) -> Value {
     let names: Vec<String> = (0..count).map(|n| format!("order-{n}")).collect();
     let orders: Vec<Value> = names.iter().map(|name| json!({ "order_id": name })).collect();
     let requests: Vec<Value> = names
