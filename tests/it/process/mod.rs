@@ -5,6 +5,7 @@ mod errors;
 mod fencing;
 mod kills;
 mod newcomer;
+mod postgres;
 mod secrets;
 mod shop;
 mod sweep;
