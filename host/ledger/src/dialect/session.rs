@@ -11,8 +11,8 @@ use crate::{LedgerError, LedgerOptions};
 /// Longest time the server works on one statement. It bounds what a mistake costs; none of ours comes near it.
 const STATEMENT_MAX: Duration = Duration::from_secs(30);
 /// How long the server lets a transaction wait for its next statement: a worker that stands still holds rows which others
-/// need.
-const IDLE_MAX: Duration = Duration::from_secs(15);
+/// may need, for a write that then holds up all others of its process. Well below the length of a lease.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// The oldest server whose behaviour this rests on.
 const VERSION_MIN: i32 = 150_000;
 

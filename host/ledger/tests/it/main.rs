@@ -12,5 +12,6 @@ mod listings;
 mod postgres;
 mod proxy;
 mod runs;
+mod several;
 mod sharing;
 mod support;
