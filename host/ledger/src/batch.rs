@@ -8,7 +8,7 @@ use twice_core::effect::State;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::mutation;
 
-use crate::dialect::Connection;
+use crate::dialect::{Connection, Held};
 use crate::rows::{self, RunLock};
 use crate::sql::{self, Bulk};
 use crate::stored::Projection;
@@ -115,13 +115,15 @@ impl<'c> Batch<'c> {
             }
         }
         let ids: Vec<String> = batch.runs.keys().map(ToString::to_string).collect();
-        for (id, row) in batch.read_many(&sql::LOCK_RUNS, ids).await? {
+        for (id, row) in batch.read_many(&sql::LOCK_RUNS, ids, Some(Held::Wait)).await? {
             if let Some(slot) = RunId::parse(id).ok().and_then(|id| batch.runs.get_mut(&id)) {
                 *slot = RunSlot::Raw(row);
             }
         }
         let ids: Vec<String> = batch.effects.keys().map(ToString::to_string).collect();
-        for (id, row) in batch.read_many(&sql::LOCK_EFFECTS, ids).await? {
+        // An effect changes only in transactions that hold the run which owns it. Its first proposal by two runs at once is
+        // seen when it is written: the second one meets a row with another owner.
+        for (id, row) in batch.read_many(&sql::LOCK_EFFECTS, ids, None).await? {
             if let Some(slot) = EffectId::parse(id).ok().and_then(|id| batch.effects.get_mut(&id)) {
                 *slot = EffectSlot::Raw(row);
             }
@@ -129,11 +131,12 @@ impl<'c> Batch<'c> {
         Ok(batch)
     }
 
-    /// Rows by the ids in their first columns.
+    /// Rows by the ids in their first columns, locked in the order of the ids or not at all.
     async fn read_many(
         &mut self,
         bulk: &Bulk,
         ids: Vec<String>,
+        lock: Option<Held>,
     ) -> Result<Vec<(String, Row)>, sqlx::Error> {
         let mut found = Vec::new();
         let mut rest = ids.as_slice();
@@ -143,7 +146,11 @@ impl<'c> Batch<'c> {
             // An id that is named twice is found once: the last one fills the statement up.
             let filler = std::iter::repeat_n(last, size - taken);
             let args = rest[..taken].iter().chain(filler).map(|id| id.as_str().into()).collect();
-            for row in self.connection.fetch(statement, args).await? {
+            let rows = match lock {
+                Some(held) => self.connection.fetch_locked(statement, args, held).await?,
+                None => self.connection.fetch(statement, args).await?,
+            };
+            for row in rows {
                 if let Some(Cell::Text(id)) = row.first() {
                     found.push((id.clone(), row));
                 }
@@ -284,7 +291,8 @@ impl<'c> Batch<'c> {
             self.flush().await?;
             let wanted = self.claims_ahead.max(1) + self.damaged.len();
             let args = vec![self.clock.into(), (wanted as i64).into()];
-            let rows = self.connection.fetch(sql::RUNS_CLAIMABLE, args).await?;
+            let claimable = sql::RUNS_CLAIMABLE;
+            let rows = self.connection.fetch_locked(claimable, args, Held::Skip).await?;
             let ids = rows.into_iter().filter_map(|row| match row.into_iter().next() {
                 Some(Cell::Text(id)) => RunId::parse(id).ok(),
                 Some(Cell::Null | Cell::Int(_) | Cell::Blob(_) | Cell::Foreign(_)) | None => None,

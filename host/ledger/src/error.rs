@@ -61,6 +61,14 @@ pub enum LedgerError {
         /// What is wrong.
         problem: String,
     },
+    /// A text cannot be stored as it is; nothing was written.
+    #[error("the {what} cannot be stored: {rule}; nothing was written")]
+    Unstorable {
+        /// What it is, e.g. `caller's key`.
+        what: &'static str,
+        /// Which rule it breaks.
+        rule: &'static str,
+    },
     /// The database refused or failed, and nothing was written.
     #[error("the ledger could not {action}; nothing was written")]
     NotApplied {

@@ -230,7 +230,7 @@ impl Memory {
 #[async_trait]
 impl Ledger for MemoryLedger {
     async fn start_run(&self, new: NewRun) -> Result<Started, LedgerError> {
-        let key = self.cleaner.optional(new.caller_key.as_deref());
+        let key = self.cleaner.key(new.caller_key.as_deref())?;
         let input = self.cleaner.json(&new.input);
         let entry = self.cleaner.entry(new.entry.clone())?;
         let now = self.now();
@@ -454,7 +454,7 @@ impl Ledger for MemoryLedger {
     }
 
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {
-        let text = self.cleaner.text(text);
+        let text = self.cleaner.whole("definition", text)?;
         self.open()?.definitions.entry(digest.to_owned()).or_insert(text);
         Ok(())
     }

@@ -2,8 +2,9 @@
 
 use twice_core::identity::{hash_text, tagged_sha256};
 
-use crate::dialect::{Connection, Dialect, Migration};
+use crate::dialect::{Connection, Dialect, Migration, Trouble};
 use crate::rows::Fields;
+use crate::value::Row;
 use crate::{BEGIN_TRIES, LedgerError, sql};
 
 /// Applies what is missing, in one transaction: two processes that open a new database at once make one schema.
@@ -12,15 +13,23 @@ pub(crate) async fn run(
     connection: &mut dyn Connection,
 ) -> Result<(), LedgerError> {
     let open = |problem: String| LedgerError::Open { url: dialect.location().to_owned(), problem };
-    let database = |error: sqlx::Error| open(error.to_string());
+    let migrations = dialect.migrations();
+    // A ledger that is up to date is opened without waiting for anyone, and by a role that may not change the schema. Where
+    // the table cannot be read, what follows says why.
+    if let Ok(rows) = connection.fetch(sql::MIGRATIONS, Vec::new()).await
+        && compare(rows, migrations).map_err(open)? == migrations.len()
+    {
+        return Ok(());
+    }
+    let database = |error: sqlx::Error| open(dialect.explain(&error));
     let mut tried = 1;
-    while let Err(error) = connection.begin().await {
-        if tried >= BEGIN_TRIES || !dialect.is_busy(&error) {
+    while let Err(error) = connection.begin_alone().await {
+        if tried >= BEGIN_TRIES || dialect.judge(&error) != Trouble::InTheWay {
             return Err(database(error));
         }
         tried += 1;
     }
-    let applied = apply(connection, dialect.migrations()).await;
+    let applied = apply(connection, migrations).await;
     match applied {
         Ok(()) => connection.commit().await.map_err(database),
         Err(problem) => {
@@ -31,14 +40,10 @@ pub(crate) async fn run(
     }
 }
 
-async fn apply(
-    connection: &mut dyn Connection,
-    migrations: &'static [Migration],
-) -> Result<(), String> {
-    let words = |error: sqlx::Error| error.to_string();
-    connection.execute(sql::CREATE_MIGRATIONS, Vec::new()).await.map_err(words)?;
+/// How many migrations were applied; an error when they are not the first ones of these.
+fn compare(rows: Vec<Row>, migrations: &[Migration]) -> Result<usize, String> {
     let mut done = 0;
-    for row in connection.fetch(sql::MIGRATIONS, Vec::new()).await.map_err(words)? {
+    for row in rows {
         let mut fields = Fields::of("schema_migration", row);
         let read = |error: LedgerError| error.to_string();
         let version = fields.int("version").map_err(read)?;
@@ -58,6 +63,19 @@ async fn apply(
         }
         done += 1;
     }
+    Ok(done)
+}
+
+async fn apply(
+    connection: &mut dyn Connection,
+    migrations: &'static [Migration],
+) -> Result<(), String> {
+    let words = |error: sqlx::Error| {
+        format!("its schema cannot be brought up to date: {error}; open it once as its owner")
+    };
+    connection.execute(sql::CREATE_MIGRATIONS, Vec::new()).await.map_err(words)?;
+    let rows = connection.fetch(sql::MIGRATIONS, Vec::new()).await.map_err(words)?;
+    let done = compare(rows, migrations)?;
     for migration in &migrations[done..] {
         connection.script(migration.text).await.map_err(|error| {
             format!("schema version {} cannot be applied: {error}", migration.version)

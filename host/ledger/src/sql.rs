@@ -1,6 +1,6 @@
 //! Every statement, in the subset that all our databases share: each can be pasted into any of their shells.
 //!
-//! What differs hides behind names of the schema (the view `clock`) or in `dialect`. `$1` of a statement that judges
+//! What differs hides behind names of the schema (the view `clock`, the type `blob`) or in `dialect`. `$1` of a statement that judges
 //! leases is the instant to judge by, NULL for the database's clock.
 
 use std::sync::LazyLock;
@@ -131,6 +131,21 @@ impl Bulk {
         })
     }
 
+    /// The same where nothing else tells the columns' types: the first row does.
+    fn typed_rows(head: &str, types: &[&str], tail: &str) -> Self {
+        let width = types.len();
+        Self::build(head, tail, |row| {
+            let columns: Vec<_> = (1..)
+                .zip(types)
+                .map(|(n, kind)| match row {
+                    0 => format!("CAST(${n} AS {kind})"),
+                    _ => format!("${}", row * width + n),
+                })
+                .collect();
+            format!("({})", columns.join(", "))
+        })
+    }
+
     /// `head`, then one placeholder per id, then `tail`.
     fn ids(head: &str, tail: &str) -> Self {
         Self::build(head, tail, |row| format!("${}", row + 1))
@@ -158,12 +173,13 @@ impl Bulk {
     }
 }
 
-/// What a write needs to know of a run.
+/// What a write needs to know of a run; in one order, so that two processes which lock the same runs do not wait for each
+/// other.
 pub(crate) static LOCK_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::ids(
         "SELECT id, state, head_seq, head_hash, fence, lease_until, due_at, claim_at, worker, reason, crashes, \
          updated_at FROM run WHERE id IN (",
-        ")",
+        ") ORDER BY id",
     )
 });
 
@@ -182,10 +198,13 @@ pub(crate) static INSERT_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
 
 /// Writes a run only if fence and head are still what they were read as (I7); absent texts stay as they are.
 pub(crate) static UPDATE_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
-    Bulk::rows(
+    Bulk::typed_rows(
         "WITH v (id, fence_read, seq_read, state, progress, output, reason, due_at, claim_at, worker, fence, \
          lease_until, crashes, head_seq, head_hash, updated_at) AS (VALUES ",
-        16,
+        &[
+            "TEXT", "BIGINT", "BIGINT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT", "BIGINT", "TEXT",
+            "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BLOB", "BIGINT",
+        ],
         ") UPDATE run SET state = v.state, progress = COALESCE(v.progress, run.progress), \
          output = COALESCE(v.output, run.output), reason = v.reason, due_at = v.due_at, claim_at = v.claim_at, \
          worker = v.worker, fence = v.fence, lease_until = v.lease_until, crashes = v.crashes, \
@@ -258,18 +277,37 @@ fn all() -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{Connection, Executor, Row, SqlSafeStr};
+    use sqlx::{Connection, Executor, PgConnection, Row, SqlSafeStr, SqliteConnection};
+    use twice_test_postgres::Cluster;
 
     use super::*;
 
+    const POSTGRES: &str = include_str!("../../../migrations/postgres/0001_initial.sql");
+    const SQLITE: &str = include_str!("../../../migrations/sqlite/0001_initial.sql");
+
+    async fn sqlite() -> SqliteConnection {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        sqlx::raw_sql(CREATE_MIGRATIONS).execute(&mut connection).await.unwrap();
+        sqlx::raw_sql(SQLITE).execute(&mut connection).await.unwrap();
+        connection
+    }
+
+    async fn postgres() -> PgConnection {
+        let database = Cluster::shared().database();
+        let mut connection = PgConnection::connect(&database.url()).await.unwrap();
+        sqlx::raw_sql(CREATE_MIGRATIONS).execute(&mut connection).await.unwrap();
+        sqlx::raw_sql(POSTGRES).execute(&mut connection).await.unwrap();
+        connection
+    }
+
     #[tokio::test]
     async fn every_statement_prepares() {
-        let mut connection = sqlx::SqliteConnection::connect("sqlite::memory:").await.unwrap();
-        sqlx::raw_sql(CREATE_MIGRATIONS).execute(&mut connection).await.unwrap();
-        let schema = include_str!("../../../migrations/sqlite/0001_initial.sql");
-        sqlx::raw_sql(schema).execute(&mut connection).await.unwrap();
+        let (mut sqlite, mut postgres) = (sqlite().await, postgres().await);
         for statement in all() {
-            let prepared = (&mut connection).prepare(statement.into_sql_str()).await;
+            let prepared = (&mut sqlite).prepare(statement.into_sql_str()).await;
+            assert!(prepared.is_ok(), "{statement}\n{:?}", prepared.err());
+            // No types are told: each statement must be clear by itself.
+            let prepared = (&mut postgres).prepare(statement.into_sql_str()).await;
             assert!(prepared.is_ok(), "{statement}\n{:?}", prepared.err());
         }
     }
@@ -277,10 +315,7 @@ mod tests {
     /// A ledger grows for ever; what reads it must not.
     #[tokio::test]
     async fn no_statement_walks_a_table_without_an_index() {
-        let mut connection = sqlx::SqliteConnection::connect("sqlite::memory:").await.unwrap();
-        sqlx::raw_sql(CREATE_MIGRATIONS).execute(&mut connection).await.unwrap();
-        let schema = include_str!("../../../migrations/sqlite/0001_initial.sql");
-        sqlx::raw_sql(schema).execute(&mut connection).await.unwrap();
+        let mut connection = sqlite().await;
         // The plan of an INSERT also holds the look for rows that refer to the new one, which is made only when a
         // constraint was broken before.
         for statement in all().into_iter().filter(|statement| !statement.starts_with("INSERT")) {
@@ -294,6 +329,71 @@ mod tests {
                 assert!(!walks || small, "{step}\n{statement}");
             }
         }
+    }
+
+    /// The same on Postgres, where a plan is made for the parameters to come and an index need only be possible.
+    #[tokio::test]
+    async fn no_statement_walks_a_table_of_postgres_without_an_index() {
+        let mut connection = postgres().await;
+        let setup = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
+        sqlx::raw_sql(setup).execute(&mut connection).await.unwrap();
+        for statement in all().into_iter().filter(|statement| !statement.starts_with("CREATE")) {
+            let explain = sqlx::AssertSqlSafe(format!(
+                "DEALLOCATE ALL; PREPARE it AS {statement}; EXPLAIN EXECUTE it{}",
+                nulls(statement)
+            ));
+            let plan = sqlx::raw_sql(explain).fetch_all(&mut connection).await.unwrap();
+            for step in plan.iter().map(|row| row.get::<String, _>(0)) {
+                let walks = step.contains("Seq Scan") && !step.contains("schema_migration");
+                assert!(!walks, "{step}\n{statement}");
+            }
+        }
+    }
+
+    /// As many NULLs as the statement has parameters.
+    fn nulls(statement: &str) -> String {
+        let numbers = statement.split('$').skip(1).map(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<usize>().unwrap()
+        });
+        match numbers.max() {
+            Some(count) => format!("({})", vec!["NULL"; count].join(", ")),
+            None => String::new(),
+        }
+    }
+
+    /// Tables and columns by name, whether a column may be NULL, and what is unique. Types and triggers may differ.
+    #[tokio::test]
+    async fn both_schemas_have_the_same_shape() {
+        let of_sqlite = sqlx::query_scalar::<_, String>(
+            "SELECT t.name || '.' || c.name || CASE WHEN c.\"notnull\" THEN ' NOT NULL' ELSE '' END \
+             FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table' \
+             UNION ALL SELECT t.name || ' INDEX ' || group_concat(k.name) FROM sqlite_schema t \
+             JOIN pragma_index_list(t.name) i JOIN pragma_index_info(i.name) k WHERE t.type = 'table' \
+             GROUP BY t.name, i.name \
+             UNION ALL SELECT t.name || ' REFERENCES ' || f.\"table\" FROM sqlite_schema t \
+             JOIN pragma_foreign_key_list(t.name) f WHERE t.type = 'table' AND f.seq = 0",
+        )
+        .fetch_all(&mut sqlite().await)
+        .await;
+        let of_postgres = sqlx::query_scalar::<_, String>(
+            "SELECT t.relname || '.' || a.attname || CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END \
+             FROM pg_class t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 \
+             WHERE t.relkind = 'r' AND t.relnamespace = 'public'::regnamespace \
+             UNION ALL SELECT t.relname || ' INDEX ' || (SELECT string_agg(a.attname, ',' ORDER BY k.place) \
+             FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place) \
+             JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = k.number) \
+             FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid WHERE t.relnamespace = 'public'::regnamespace \
+             UNION ALL SELECT c.conrelid::regclass::text || ' REFERENCES ' || c.confrelid::regclass::text \
+             FROM pg_constraint c WHERE c.contype = 'f'",
+        )
+        .fetch_all(&mut postgres().await)
+        .await;
+        let (mut of_sqlite, mut of_postgres) = (of_sqlite.unwrap(), of_postgres.unwrap());
+        of_sqlite.sort();
+        of_postgres.sort();
+        assert!(of_sqlite.len() > 80, "{of_sqlite:?}");
+        assert_eq!(of_sqlite, of_postgres);
     }
 
     #[test]

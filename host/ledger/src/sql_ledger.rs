@@ -1,6 +1,6 @@
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,8 +12,9 @@ use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 
-use crate::dialect::Dialect;
+use crate::dialect::postgres::{self, PostgresDialect};
 use crate::dialect::sqlite::SqliteDialect;
+use crate::dialect::{Dialect, Trouble};
 use crate::rows::{self, Fields};
 use crate::stored::Cleaner;
 use crate::value::{Row, Value};
@@ -41,28 +42,27 @@ const OPEN_TRIES: u32 = 20;
 const OPEN_PAUSE: Duration = Duration::from_millis(25);
 
 impl SqlLedger {
-    /// Opens the ledger at a path or URL (`twice.db`, `sqlite:twice.db`); the file is made when it is missing, and
-    /// brought up to this build's schema. Must be called within a Tokio runtime, which the writer then runs on.
+    /// Opens the ledger at a path or URL (`twice.db`, `sqlite:twice.db`, `postgres://USER@HOST/DATABASE`) and brings it up
+    /// to this build's schema. A file is made when it is missing; a Postgres database has to be there. The password in a
+    /// URL becomes a secret of the redactor. Must be called within a Tokio runtime, which the writer then runs on.
     ///
     /// # Errors
-    /// [`LedgerError::Open`], with what to do.
+    /// [`LedgerError::Open`], with what to do; also when a server is set up to lose what it confirms.
     pub async fn open(url_or_path: &str, options: LedgerOptions) -> Result<Self, LedgerError> {
-        let dialect: Arc<dyn Dialect> =
-            Arc::new(SqliteDialect::new(&sqlite_path(url_or_path)?, &options));
+        let dialect = dialect_of(url_or_path, &options)?;
         let mut tried = 0;
         let mut connection = loop {
             tried += 1;
             match dialect.connect().await {
                 Ok(connection) => break connection,
-                // A process that opens or closes the file holds locks for which SQLite's own busy timeout does not wait.
-                Err(error) if tried < OPEN_TRIES && dialect.is_busy(&error) => {
+                // A process that opens or closes the file holds locks for which SQLite's own busy timeout does not wait; a
+                // server may be just starting.
+                Err(error) if tried < OPEN_TRIES && dialect.judge(&error) == Trouble::InTheWay => {
                     tokio::time::sleep(OPEN_PAUSE * tried).await;
                 }
                 Err(error) => {
-                    let problem = format!(
-                        "{error}; check that its folder exists and that the file may be written and is a ledger"
-                    );
-                    return Err(LedgerError::Open { url: dialect.location().to_owned(), problem });
+                    let url = dialect.location().to_owned();
+                    return Err(LedgerError::Open { url, problem: dialect.explain(&error) });
                 }
             }
         };
@@ -113,6 +113,19 @@ impl SqlLedger {
     }
 }
 
+/// The database that a path or URL names.
+fn dialect_of(url_or_path: &str, options: &LedgerOptions) -> Result<Arc<dyn Dialect>, LedgerError> {
+    if !postgres::is_url(url_or_path) {
+        return Ok(Arc::new(SqliteDialect::new(&sqlite_path(url_or_path)?, options)));
+    }
+    if let Some(password) = postgres::password(url_or_path) {
+        let mut redactor = options.redactor.write().unwrap_or_else(PoisonError::into_inner);
+        // One that is too short to be taken out of texts is in none of ours.
+        let _ = redactor.add(&password);
+    }
+    Ok(Arc::new(PostgresDialect::new(url_or_path, options)?))
+}
+
 /// The file of an SQLite ledger.
 fn sqlite_path(url_or_path: &str) -> Result<PathBuf, LedgerError> {
     let refuse = |url: &str, problem: &str| {
@@ -126,7 +139,7 @@ fn sqlite_path(url_or_path: &str) -> Result<PathBuf, LedgerError> {
         // Only the scheme is shown: what follows it may hold a password.
         Some((scheme, _)) => refuse(
             &format!("{scheme}://…"),
-            "this build has no support for that database; use a path or `sqlite:PATH`",
+            "there is no support for that database; use a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`",
         ),
         None if path.is_empty() || path == ":memory:" => {
             refuse(url_or_path, "a ledger must outlive its process; give the path of a file")
@@ -139,7 +152,7 @@ fn sqlite_path(url_or_path: &str) -> Result<PathBuf, LedgerError> {
 impl Ledger for SqlLedger {
     async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError> {
         let start = Start {
-            caller_key: self.cleaner.optional(run.caller_key.as_deref()),
+            caller_key: self.cleaner.key(run.caller_key.as_deref())?,
             input: self.cleaner.json(&run.input),
             entry: self.cleaner.entry(run.entry)?,
             id: run.id,
@@ -300,7 +313,7 @@ impl Ledger for SqlLedger {
     }
 
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {
-        let text = self.cleaner.text(text);
+        let text = self.cleaner.whole("definition", text)?;
         self.write(Work::PutDefinition { digest: digest.to_owned(), text }).await.map(drop)
     }
 

@@ -15,6 +15,9 @@ use twice_core::time::Timestamp;
 
 use crate::{EffectRow, LedgerError, RunChange};
 
+/// Longest caller's key. Bytes; well below what an index of any of our databases takes.
+const CALLER_KEY_BYTES_MAX: usize = 1_024;
+
 /// A [`RunChange`] as stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
@@ -98,12 +101,34 @@ impl Cleaner {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn text(&self, text: &str) -> String {
-        self.redactor().text(text)
+    /// A text that stands for something, and so is kept as it is or not at all.
+    pub(crate) fn whole(&self, what: &'static str, text: &str) -> Result<String, LedgerError> {
+        if text.contains('\0') {
+            return Err(LedgerError::Unstorable { what, rule: "it holds the character U+0000" });
+        }
+        Ok(self.redactor().text(text))
     }
 
-    pub(crate) fn optional(&self, text: Option<&str>) -> Option<String> {
-        text.map(|text| self.text(text))
+    /// A caller's key.
+    pub(crate) fn key(&self, key: Option<&str>) -> Result<Option<String>, LedgerError> {
+        const WHAT: &str = "caller's key";
+        match key {
+            Some(key) if key.len() > CALLER_KEY_BYTES_MAX => {
+                Err(LedgerError::Unstorable { what: WHAT, rule: "it is longer than 1024 bytes" })
+            }
+            Some(key) => self.whole(WHAT, key).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A text for people. U+0000, which not every database can hold, shows as U+FFFD; entries keep it, escaped.
+    fn shown(&self, text: &str) -> String {
+        let text = self.redactor().text(text);
+        if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+    }
+
+    fn optional(&self, text: Option<&str>) -> Option<String> {
+        text.map(|text| self.shown(text))
     }
 
     /// Canonical JSON without secrets.
@@ -191,7 +216,7 @@ impl Cleaner {
             visit: proposal.visit,
             slot: proposal.slot.clone(),
             operation: format!("{}.{}", proposal.tool, proposal.operation),
-            idempotency_key: self.text(&proposal.idempotency_key),
+            idempotency_key: self.shown(&proposal.idempotency_key),
             request_hash: proposal.request_hash.to_string(),
             state: effect.state,
             attempts: u32::try_from(effect.attempts.len()).unwrap_or(u32::MAX),

@@ -1,16 +1,18 @@
 //! The single writer. It takes what waits, makes it one transaction, and answers after the commit: concurrent runs share
 //! commits, and one lone write has one of its own.
 //!
-//! Nothing else in this crate writes. An error of the database in a shared transaction is met by giving each write its
-//! own, so that it stays with the write that causes it.
+//! Nothing else in this crate writes. A transaction that another process was in the way of, or whose connection was lost
+//! before it was to be committed, is made again. Any other error of the database in a shared transaction is met by giving
+//! each write its own, so that it stays with the write that causes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::batch::{Batch, Refused};
-use crate::dialect::{Connection, Dialect};
+use crate::dialect::{Connection, Dialect, Trouble};
 use crate::work::{Reply, Work};
 use crate::{BEGIN_TRIES, Clock, LedgerError};
 
@@ -20,6 +22,9 @@ pub(crate) const QUEUE_MAX: usize = 1_024;
 const BATCH_MAX: usize = 512;
 /// Entries in one transaction, more or less: bounds how long everyone in it waits.
 const BATCH_ENTRIES_MAX: usize = 4_096;
+
+/// The pause before the second try to be connected; it doubles with each.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the writer is told.
 pub(crate) enum Message {
@@ -85,12 +90,12 @@ impl Writer {
             return;
         }
         let works: Vec<&Work> = batch.iter().map(|command| &command.work).collect();
-        match self.attempt(&works).await {
+        match self.transaction(&works).await {
             Ok(replies) => answer(batch, replies),
             Err(Failed::Undone(error)) if batch.len() > 1 => {
                 tracing::warn!(%error, writes = batch.len(), "a shared transaction failed; each write gets its own");
                 for command in batch {
-                    let reply = match self.attempt(&[&command.work]).await {
+                    let reply = match self.transaction(&[&command.work]).await {
                         Ok(mut replies) => replies.pop().unwrap_or(Err(LedgerError::Closed)),
                         Err(failed) => failed.reply(&command.work),
                     };
@@ -105,7 +110,29 @@ impl Writer {
         }
     }
 
-    /// One transaction.
+    /// One transaction, made again when that may help and nothing of it can have been written.
+    async fn transaction(
+        &mut self,
+        works: &[&Work],
+    ) -> Result<Vec<Result<Reply, LedgerError>>, Failed> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let error = match self.attempt(works).await {
+                Err(Failed::Undone(error)) => error,
+                done => return done,
+            };
+            match self.dialect.judge(&error) {
+                Trouble::InTheWay | Trouble::Lost if tried < BEGIN_TRIES => {
+                    tracing::debug!(%error, tried, "a transaction was undone; making it again");
+                }
+                Trouble::InTheWay | Trouble::Lost | Trouble::Refused | Trouble::Unclear => {
+                    return Err(Failed::Undone(error));
+                }
+            }
+        }
+    }
+
     async fn attempt(
         &mut self,
         works: &[&Work],
@@ -119,8 +146,14 @@ impl Writer {
                     self.connection = Some(connection);
                     Ok(replies)
                 }
-                // The connection is dropped, whatever state it is in.
-                Err(error) => Err(Failed::Commit(error, replies)),
+                Err(error) => match self.dialect.judge(&error) {
+                    Trouble::InTheWay | Trouble::Refused => {
+                        self.undo(connection).await;
+                        Err(Failed::Undone(error))
+                    }
+                    // The connection is dropped, whatever state it is in.
+                    Trouble::Lost | Trouble::Unclear => Err(Failed::Commit(error, replies)),
+                },
             },
             Ok((replies, false)) => {
                 self.undo(connection).await;
@@ -133,31 +166,46 @@ impl Writer {
         }
     }
 
-    /// A connection with a transaction begun. Another process may hold the database for a while: that is waited for.
+    /// A connection with a transaction begun. Another process may hold the database for a while, and a server may be
+    /// just starting: that is waited for.
     async fn begin(&mut self) -> Result<Box<dyn Connection>, sqlx::Error> {
         let mut tried = 0;
+        let mut pause = RECONNECT_PAUSE;
         loop {
             tried += 1;
+            let mut fresh = false;
             let begun = match self.connection.take() {
                 Some(connection) => Ok(connection),
-                None => self.dialect.connect().await,
+                None => {
+                    fresh = true;
+                    self.dialect.connect().await
+                }
             };
-            let error = match begun {
+            let (error, connection) = match begun {
                 Ok(mut connection) => match connection.begin().await {
                     Ok(()) => return Ok(connection),
-                    Err(error) => {
-                        if self.dialect.is_busy(&error) {
-                            self.connection = Some(connection);
-                        }
-                        error
-                    }
+                    Err(error) => (error, Some(connection)),
                 },
-                Err(error) => error,
+                Err(error) => (error, None),
             };
-            if tried >= BEGIN_TRIES || !self.dialect.is_busy(&error) {
-                return Err(error);
+            let trouble = self.dialect.judge(&error);
+            match trouble {
+                Trouble::InTheWay | Trouble::Lost if tried < BEGIN_TRIES => {}
+                Trouble::InTheWay | Trouble::Lost | Trouble::Refused | Trouble::Unclear => {
+                    return Err(error);
+                }
             }
-            tracing::warn!(tried, "another process holds the ledger; trying again");
+            tracing::warn!(%error, tried, "the ledger cannot be written to; trying again");
+            let connected = connection.is_some();
+            if trouble == Trouble::InTheWay {
+                self.connection = connection;
+            }
+            // Whoever holds the database was waited for; a server that cannot be reached was not. A connection that was
+            // lost some time ago says nothing about the next.
+            if fresh && !connected {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
         }
     }
 
@@ -248,8 +296,8 @@ mod tests {
 
     use super::*;
     use crate::LedgerOptions;
-    use crate::dialect::Migration;
     use crate::dialect::sqlite::SqliteDialect;
+    use crate::dialect::{Held, Migration};
     use crate::value::{Row, Value};
 
     /// SQLite, but the next `failing` commits fail: while an even number is left, after they became durable.
@@ -283,8 +331,11 @@ mod tests {
         async fn close_readers(&self) {
             self.inner.close_readers().await;
         }
-        fn is_busy(&self, error: &sqlx::Error) -> bool {
-            self.inner.is_busy(error)
+        fn judge(&self, error: &sqlx::Error) -> Trouble {
+            self.inner.judge(error)
+        }
+        fn explain(&self, error: &sqlx::Error) -> String {
+            self.inner.explain(error)
         }
     }
 
@@ -292,6 +343,9 @@ mod tests {
     impl Connection for FaultyConnection {
         async fn begin(&mut self) -> Result<(), sqlx::Error> {
             self.inner.begin().await
+        }
+        async fn begin_alone(&mut self) -> Result<(), sqlx::Error> {
+            self.inner.begin_alone().await
         }
         async fn commit(&mut self) -> Result<(), sqlx::Error> {
             let left = self.failing.load(Ordering::Relaxed);
@@ -323,6 +377,14 @@ mod tests {
             args: Vec<Value>,
         ) -> Result<Vec<Row>, sqlx::Error> {
             self.inner.fetch(sql, args).await
+        }
+        async fn fetch_locked(
+            &mut self,
+            sql: &'static str,
+            args: Vec<Value>,
+            held: Held,
+        ) -> Result<Vec<Row>, sqlx::Error> {
+            self.inner.fetch_locked(sql, args, held).await
         }
         async fn close(self: Box<Self>) {
             self.inner.close().await;

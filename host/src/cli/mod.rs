@@ -38,7 +38,7 @@ struct Cli {
     /// The project's folder (default: the nearest folder upwards that holds a twice.toml)
     #[arg(long, global = true, value_name = "DIR")]
     project: Option<PathBuf>,
-    /// The ledger (default: twice.db beside twice.toml)
+    /// The ledger: a file or postgres://USER@HOST/DATABASE (default: twice.db beside twice.toml)
     #[arg(
         long,
         global = true,

@@ -6,6 +6,7 @@ mod fencing;
 mod kills;
 mod late;
 mod newcomer;
+mod postgres;
 mod secrets;
 mod shop;
 mod sweep;

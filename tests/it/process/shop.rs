@@ -79,7 +79,11 @@ in_flight = [{ status = 409, pointer = "/error/code", equals = "idempotency_key_
 
 /// The shop, with its nodes registered.
 pub(super) fn shop(provider: &Provider) -> Project {
-    let project = Project::init(TWICE).at(provider);
+    shop_in(Project::init(TWICE).at(provider))
+}
+
+/// The same in a project that is set up otherwise.
+pub(super) fn shop_in(project: Project) -> Project {
     share_compiled_code(&project);
     furnish(&project);
     project

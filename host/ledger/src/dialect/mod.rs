@@ -1,6 +1,8 @@
-//! The only places where databases may differ. A dialect opens connections, begins and ends transactions, moves values
-//! across and sorts errors; it knows no statement of the ledger.
+//! The only places where databases may differ. A dialect opens connections, begins and ends transactions, locks rows, moves
+//! values across and sorts errors; it knows no statement of the ledger.
 
+pub(crate) mod postgres;
+mod session;
 pub(crate) mod sqlite;
 
 use async_trait::async_trait;
@@ -15,11 +17,35 @@ pub(crate) struct Migration {
     pub(crate) text: &'static str,
 }
 
+/// Rows that another transaction holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Are waited for.
+    Wait,
+    /// Are left out.
+    Skip,
+}
+
+/// What an error means for the transaction that met it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Another process was in the way. Nothing of the transaction is or will be written, and trying again may help.
+    InTheWay,
+    /// The connection is gone, and a transaction that was not being committed with it. Another connection may help.
+    Lost,
+    /// The database refused. Nothing of the transaction is or will be written.
+    Refused,
+    /// It cannot be told.
+    Unclear,
+}
+
 /// A connection for writing.
 #[async_trait]
 pub(crate) trait Connection: Send {
-    /// Begins a transaction that may write, and waits for other writers first.
+    /// Begins a transaction that may write. Where a database has one writer at a time, others are waited for.
     async fn begin(&mut self) -> Result<(), sqlx::Error>;
+    /// Begins a transaction beside which no other process changes the schema.
+    async fn begin_alone(&mut self) -> Result<(), sqlx::Error>;
     /// Makes the transaction durable.
     async fn commit(&mut self) -> Result<(), sqlx::Error>;
     /// Undoes the transaction.
@@ -31,6 +57,14 @@ pub(crate) trait Connection: Send {
     /// Runs a query.
     async fn fetch(&mut self, sql: &'static str, args: Vec<Value>)
     -> Result<Vec<Row>, sqlx::Error>;
+    /// Runs a query whose rows nobody else changes until this transaction ends. They are locked in the order in which
+    /// they are returned.
+    async fn fetch_locked(
+        &mut self,
+        sql: &'static str,
+        args: Vec<Value>,
+        held: Held,
+    ) -> Result<Vec<Row>, sqlx::Error>;
     /// Closes the connection.
     async fn close(self: Box<Self>);
 }
@@ -48,6 +82,8 @@ pub(crate) trait Dialect: Send + Sync {
     async fn read(&self, sql: &'static str, args: Vec<Value>) -> Result<Vec<Row>, sqlx::Error>;
     /// Closes the connections for reading.
     async fn close_readers(&self);
-    /// Whether another process held the database for too long: nothing was done, and trying again may help.
-    fn is_busy(&self, error: &sqlx::Error) -> bool;
+    /// What an error means.
+    fn judge(&self, error: &sqlx::Error) -> Trouble;
+    /// Why a connection could not be opened, and what to do.
+    fn explain(&self, error: &sqlx::Error) -> String;
 }

@@ -12,7 +12,7 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions, Connection as _, Row as _, Sqlite, TypeInfo, ValueRef};
 
 use crate::LedgerOptions;
-use crate::dialect::{Connection, Dialect, Migration};
+use crate::dialect::{Connection, Dialect, Held, Migration, Trouble};
 use crate::value::{Cell, Row, Value};
 
 const MIGRATIONS: &[Migration] = &[Migration {
@@ -90,11 +90,19 @@ impl Dialect for SqliteDialect {
         self.readers.close().await;
     }
 
-    fn is_busy(&self, error: &sqlx::Error) -> bool {
-        error
-            .as_database_error()
-            .and_then(|error| error.code()?.parse::<i32>().ok())
-            .is_some_and(|code| BUSY.contains(&(code & 0xff)))
+    fn judge(&self, error: &sqlx::Error) -> Trouble {
+        let code = error.as_database_error().and_then(|error| error.code()?.parse::<i32>().ok());
+        if code.is_some_and(|code| BUSY.contains(&(code & 0xff))) {
+            Trouble::InTheWay
+        } else {
+            Trouble::Unclear
+        }
+    }
+
+    fn explain(&self, error: &sqlx::Error) -> String {
+        format!(
+            "{error}; check that its folder exists and that the file may be written and is a ledger"
+        )
     }
 }
 
@@ -104,6 +112,10 @@ struct Writer(SqliteConnection);
 impl Connection for Writer {
     async fn begin(&mut self) -> Result<(), sqlx::Error> {
         self.script(BEGIN).await
+    }
+
+    async fn begin_alone(&mut self) -> Result<(), sqlx::Error> {
+        self.begin().await
     }
 
     async fn commit(&mut self) -> Result<(), sqlx::Error> {
@@ -129,6 +141,16 @@ impl Connection for Writer {
     ) -> Result<Vec<Row>, sqlx::Error> {
         let rows = bound(sql, args).fetch_all(&mut self.0).await?;
         Ok(rows.iter().map(cells).collect())
+    }
+
+    /// The write lock that the transaction began with covers every row.
+    async fn fetch_locked(
+        &mut self,
+        sql: &'static str,
+        args: Vec<Value>,
+        _: Held,
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        self.fetch(sql, args).await
     }
 
     async fn close(self: Box<Self>) {

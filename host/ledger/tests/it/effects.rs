@@ -7,9 +7,11 @@ use twice_core::effect::State;
 use twice_core::event::EffectEvent;
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
-use twice_ledger::{Append, EffectFilter, LedgerError, LedgerOptions, OperatorAppend};
+use twice_ledger::{Append, EffectFilter, LedgerError, LedgerOptions, NewRun, OperatorAppend};
 
-use crate::support::{Backend, Story, all, all_with, append, change, late, name, parked, run_id};
+use crate::support::{
+    Backend, Story, all, all_with, append, change, late, name, new_run, parked, run_id,
+};
 
 #[tokio::test]
 async fn an_effect_is_the_fold_of_its_entries() {
@@ -285,5 +287,41 @@ async fn secrets_are_taken_out_before_anything_is_stored() {
         );
         // The ledger stores what the redactor leaves, whatever that is.
         assert_eq!(all.contains("s3cr3t-t0ken"), !marked, "{}: {all}", backend.name);
+    }
+}
+
+/// U+0000 is a character like any other to a provider, and none at all to some databases.
+#[tokio::test]
+async fn a_character_that_not_every_database_holds_spoils_nothing() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let mut story = Story::of_run(&claim.run.id, "refund", claim.fence, backend.at())
+            .failed("no\0way", backend.at());
+        let mut write = story.write(&claim);
+        let mut waiting = change(RunState::Waiting, None);
+        waiting.reason = Some("it\0waits".to_owned());
+        waiting.output = Some(json!({ "said\0": "\0" }));
+        write.run_change = Some(waiting);
+        backend.ledger.append(write).await.unwrap();
+        // For people it is shown as something; what was said is kept.
+        let listed = backend.ledger.effects(&EffectFilter::default()).await.unwrap();
+        assert_eq!(listed[0].last_error.as_deref(), Some("no\u{fffd}way"), "{}", backend.name);
+        let effect = backend.ledger.effect(&story.effect.id).await.unwrap().unwrap();
+        assert_eq!(effect.last_error.as_deref(), Some("no\0way"), "{}", backend.name);
+        let run = backend.ledger.run(&claim.run.id).await.unwrap().unwrap();
+        assert_eq!(run.reason.as_deref(), Some("it\u{fffd}waits"), "{}", backend.name);
+        assert_eq!(run.output, Some(json!({ "said\0": "\0" })), "{}", backend.name);
+        backend.chain("r1").await;
+        // What stands for something is kept as it is or refused.
+        for key in ["k\0".to_owned(), "k".repeat(1_025)] {
+            let new = NewRun { caller_key: Some(key), ..new_run("r2", backend.at()) };
+            let refused = backend.ledger.start_run(new).await;
+            assert!(matches!(refused, Err(LedgerError::Unstorable { .. })), "{refused:?}");
+        }
+        let longest = Some("ö".repeat(512));
+        let new = NewRun { caller_key: longest, ..new_run("r2", backend.at()) };
+        backend.ledger.start_run(new).await.unwrap();
+        let refused = backend.ledger.put_definition("sha256:nul", "a\0b").await;
+        assert!(matches!(refused, Err(LedgerError::Unstorable { .. })), "{refused:?}");
     }
 }

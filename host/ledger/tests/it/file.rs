@@ -254,7 +254,7 @@ async fn what_cannot_be_opened_says_why() {
     std::fs::write(&text, "these are notes, and long enough to be taken for a header of a file")
         .unwrap();
     for (url, reason) in [
-        ("postgres://ann:hunter2@db/twice".to_owned(), "no support"),
+        ("mysql://ann:hunter2@db/twice".to_owned(), "no support"),
         (":memory:".to_owned(), "path of a file"),
         (folder.join("none/twice.db").display().to_string(), "folder exists"),
         (text.display().to_string(), "not a database"),

@@ -1,4 +1,4 @@
-//! The ledger through its public interface: one suite for every implementation, then what only a file can show.
+//! The ledger through its public interface: one suite for every implementation, then what only a file or a server can show.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -9,6 +9,9 @@ mod differential;
 mod effects;
 mod file;
 mod listings;
+mod postgres;
+mod proxy;
 mod runs;
+mod several;
 mod sharing;
 mod support;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use twice_core::ids::Fence;
-use twice_ledger::{Ledger, LedgerError, LedgerOptions, SqlLedger};
+use twice_core::time::Timestamp;
+use twice_ledger::{Claim, Ledger, LedgerError, LedgerOptions, SqlLedger};
+use twice_test_postgres::Cluster;
 
 use crate::support::{
-    DEFINITION, LEASE_MS, Story, all, append, by, new_run, parked, run_id, verified_chain,
+    Backend, DEFINITION, LEASE_MS, Story, all, append, by, new_run, parked, run_id, verified_chain,
 };
 
 #[tokio::test]
@@ -48,7 +50,12 @@ async fn one_chain_under_many_writers_stays_straight() {
 
 #[tokio::test]
 async fn concurrent_runs_share_commits() {
-    let [backend, _] = all().await;
+    for backend in all().await.into_iter().filter(|backend| backend.name != "memory") {
+        check_shared_commits(&backend).await;
+    }
+}
+
+async fn check_shared_commits(backend: &Backend) {
     let mut claims = Vec::new();
     for run in 0..64 {
         claims.push(backend.start_claimed(&format!("r{run}")).await);
@@ -71,7 +78,7 @@ async fn concurrent_runs_share_commits() {
         writer.await.unwrap();
     }
     let commits = backend.ledger.commits() - before;
-    assert!(commits <= 64, "256 writes took {commits} commits");
+    assert!(commits <= 64, "{}: 256 writes took {commits} commits", backend.name);
     for run in 0..64 {
         assert_eq!(backend.chain(&format!("r{run}")).await.len(), 2 + 16);
     }
@@ -82,10 +89,35 @@ async fn concurrent_runs_share_commits() {
 async fn a_write_that_the_database_refuses_fails_alone() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("twice.db");
-    let ledger: Arc<dyn Ledger> =
-        Arc::new(SqlLedger::open(path.to_str().unwrap(), LedgerOptions::default()).await.unwrap());
+    let ledger = SqlLedger::open(path.to_str().unwrap(), LedgerOptions::default()).await.unwrap();
+    let ledger: Arc<dyn Ledger> = Arc::new(ledger);
+    let claims = claim_twenty(&*ledger).await;
+    crate::file::execute(
+        &path,
+        "INSERT INTO ledger_entry (run_id, seq, fence, made_at, kind, body, prev_hash, hash) \
+         SELECT id, head_seq + 1, 0, 0, 'run_parked', '{}', head_hash, zeroblob(32) FROM run WHERE id = 'r7'",
+    )
+    .await
+    .unwrap();
+    check_refused_alone(&ledger, claims).await;
+
+    let database = Cluster::shared().database();
+    let ledger = SqlLedger::open(&database.url(), LedgerOptions::default()).await.unwrap();
+    let ledger: Arc<dyn Ledger> = Arc::new(ledger);
+    let claims = claim_twenty(&*ledger).await;
+    database
+        .sql(
+            "INSERT INTO ledger_entry (run_id, seq, fence, made_at, kind, body, prev_hash, hash) \
+             SELECT id, head_seq + 1, 0, 0, 'run_parked', '{}', head_hash, decode(repeat('00', 32), 'hex') \
+             FROM run WHERE id = 'r7'",
+        )
+        .unwrap();
+    check_refused_alone(&ledger, claims).await;
+}
+
+async fn claim_twenty(ledger: &dyn Ledger) -> Vec<Claim> {
     ledger.put_definition(DEFINITION, "text").await.unwrap();
-    let at = twice_core::time::Timestamp(1);
+    let at = Timestamp(1);
     let mut claims = Vec::new();
     for run in 0..20 {
         ledger.start_run(new_run(&format!("r{run}"), at)).await.unwrap();
@@ -94,15 +126,13 @@ async fn a_write_that_the_database_refuses_fails_alone() {
             other => panic!("{other:?}"),
         }
     }
-    crate::file::execute(
-        &path,
-        "INSERT INTO ledger_entry (run_id, seq, fence, made_at, kind, body, prev_hash, hash) \
-         SELECT id, head_seq + 1, 0, 0, 'run_parked', '{}', head_hash, zeroblob(32) FROM run WHERE id = 'r7'",
-    )
-    .await
-    .unwrap();
-    let writes = claims.iter().map(|claim| {
-        let (ledger, claim) = (Arc::clone(&ledger), claim.clone());
+    claims
+}
+
+async fn check_refused_alone(ledger: &Arc<dyn Ledger>, claims: Vec<Claim>) {
+    let at = Timestamp(1);
+    let writes = claims.into_iter().map(|claim| {
+        let ledger = Arc::clone(ledger);
         tokio::spawn(async move { ledger.append(append(&claim, vec![parked(at)])).await })
     });
     for (run, write) in writes.collect::<Vec<_>>().into_iter().enumerate() {
@@ -115,7 +145,7 @@ async fn a_write_that_the_database_refuses_fails_alone() {
         }
     }
     for run in (0..20).filter(|run| *run != 7) {
-        assert_eq!(verified_chain(&*ledger, &run_id(&format!("r{run}"))).await.len(), 3);
+        assert_eq!(verified_chain(&**ledger, &run_id(&format!("r{run}"))).await.len(), 3);
     }
     ledger.renew(&run_id("r7"), Fence(1), LEASE_MS).await.unwrap();
 }

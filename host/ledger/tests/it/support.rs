@@ -21,6 +21,7 @@ use twice_ledger::{
     Append, Claim, ClaimBy, ClaimOutcome, Ledger, LedgerOptions, MemoryLedger, NewRun, RunChange,
     SqlLedger, Started,
 };
+use twice_test_postgres::Cluster;
 
 pub(crate) const DEFINITION: &str = "sha256:definition";
 pub(crate) const LEASE_MS: u64 = 1_000;
@@ -57,26 +58,37 @@ pub(crate) struct Backend {
 }
 
 /// Every implementation.
-pub(crate) async fn all() -> [Backend; 2] {
+pub(crate) async fn all() -> [Backend; 3] {
     all_with(LedgerOptions::default()).await
 }
 
 /// Every implementation, with the redactor of these options.
-pub(crate) async fn all_with(options: LedgerOptions) -> [Backend; 2] {
+pub(crate) async fn all_with(options: LedgerOptions) -> [Backend; 3] {
     let dir = TempDir::new().unwrap();
-    let clock = TestClock::new();
     let path = dir.path().join("twice.db");
-    let redactor = Arc::clone(&options.redactor);
-    let options = LedgerOptions { now: Some(clock.clock()), ..options };
-    let file = SqlLedger::open(path.to_str().unwrap(), options).await.unwrap();
-    let file = Backend { name: "file", ledger: Arc::new(file), clock, _dir: Some(dir) };
+    let file = open("file", path.to_str().unwrap(), &options, Some(dir)).await;
+    let server = Cluster::shared().database().url();
+    let server = open("server", &server, &options, None).await;
     let clock = TestClock::new();
-    let memory = MemoryLedger::new(clock.clock()).with_redactor(redactor);
+    let memory = MemoryLedger::new(clock.clock()).with_redactor(options.redactor);
     let memory = Backend { name: "memory", ledger: Arc::new(memory), clock, _dir: None };
-    for backend in [&file, &memory] {
+    let all = [file, server, memory];
+    for backend in &all {
         backend.ledger.put_definition(DEFINITION, "text").await.unwrap();
     }
-    [file, memory]
+    all
+}
+
+async fn open(
+    name: &'static str,
+    url: &str,
+    options: &LedgerOptions,
+    dir: Option<TempDir>,
+) -> Backend {
+    let clock = TestClock::new();
+    let options = LedgerOptions { now: Some(clock.clock()), ..options.clone() };
+    let ledger = Arc::new(SqlLedger::open(url, options).await.unwrap());
+    Backend { name, ledger, clock, _dir: dir }
 }
 
 pub(crate) fn run_id(text: &str) -> RunId {

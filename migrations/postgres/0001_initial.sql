@@ -1,0 +1,204 @@
+-- The ledger, version 1. Times are milliseconds since 1970-01-01 UTC; JSON is canonical text (RFC 8785); states and kinds
+-- are the words of the contracts. Statements that read or write these tables are the same for every database. Texts are
+-- ordered by their bytes, as everywhere else.
+
+-- The database's clock. Leases are judged by it and by nothing else.
+CREATE VIEW clock AS SELECT CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT) AS now_ms;
+
+-- What statements cast bytes to, by the name that other databases have for it.
+CREATE DOMAIN blob AS BYTEA;
+
+-- Pinned definitions: what a run is interpreted under for as long as it lives.
+CREATE TABLE definition (
+    digest TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (digest <> ''),
+    body   TEXT COLLATE "C" NOT NULL
+);
+
+-- Components, by the digest of their bytes.
+CREATE TABLE module (
+    digest TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (digest <> ''),
+    size   BIGINT NOT NULL CHECK (size >= 0),
+    bytes  BYTEA NOT NULL
+);
+
+-- Which component a name stands for: the row with the highest number.
+CREATE TABLE module_name (
+    name     TEXT COLLATE "C" NOT NULL CHECK (name <> ''),
+    number   BIGINT NOT NULL CHECK (number >= 1),
+    digest   TEXT COLLATE "C" NOT NULL REFERENCES module (digest),
+    added_at BIGINT NOT NULL,
+    PRIMARY KEY (name, number)
+);
+
+-- Runs: a projection of their entries, and the lease. `claim_at` is the instant since when a worker may take the run: due
+-- time, or end of the lease; NULL when none may. Rows leave room beside themselves: nearly every write changes one.
+CREATE TABLE run (
+    id          TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (id <> ''),
+    caller_key  TEXT COLLATE "C" UNIQUE,
+    workflow    TEXT COLLATE "C" NOT NULL,
+    definition  TEXT COLLATE "C" NOT NULL REFERENCES definition (digest),
+    input       TEXT COLLATE "C" NOT NULL,
+    state       TEXT COLLATE "C" NOT NULL CHECK (state IN
+                    ('ready', 'running', 'waiting', 'halted', 'completed', 'failed', 'quarantined')),
+    progress    TEXT COLLATE "C" NOT NULL,
+    output      TEXT COLLATE "C",
+    reason      TEXT COLLATE "C",
+    due_at      BIGINT,
+    claim_at    BIGINT,
+    worker      TEXT COLLATE "C",
+    fence       BIGINT NOT NULL CHECK (fence >= 0),
+    lease_until BIGINT,
+    crashes     BIGINT NOT NULL CHECK (crashes >= 0),
+    head_seq    BIGINT NOT NULL CHECK (head_seq >= 1),
+    head_hash   BYTEA NOT NULL CHECK (length(head_hash) = 32),
+    created_at  BIGINT NOT NULL,
+    updated_at  BIGINT NOT NULL,
+    CHECK (state IN ('ready', 'running', 'waiting') OR claim_at IS NULL),
+    CHECK (state <> 'running' OR (worker IS NOT NULL AND lease_until IS NOT NULL AND claim_at = lease_until))
+) WITH (fillfactor = 70);
+CREATE INDEX run_claimable ON run (claim_at, id) WHERE claim_at IS NOT NULL;
+CREATE INDEX run_newest ON run (created_at, id);
+
+-- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first.
+CREATE TABLE effect (
+    id              TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (id <> ''),
+    run_id          TEXT COLLATE "C" NOT NULL REFERENCES run (id),
+    node            TEXT COLLATE "C" NOT NULL,
+    visit           BIGINT NOT NULL CHECK (visit >= 0),
+    slot            TEXT COLLATE "C" NOT NULL,
+    operation       TEXT COLLATE "C" NOT NULL,
+    idempotency_key TEXT COLLATE "C" NOT NULL,
+    request_hash    TEXT COLLATE "C" NOT NULL,
+    state           TEXT COLLATE "C" NOT NULL CHECK (state IN
+                        ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'CONFIRMED', 'FAILED', 'UNKNOWN')),
+    attempts        BIGINT NOT NULL CHECK (attempts >= 0),
+    external_id     TEXT COLLATE "C",
+    held            BIGINT NOT NULL CHECK (held IN (0, 1)),
+    last_error      TEXT COLLATE "C",
+    updated_at      BIGINT NOT NULL
+);
+CREATE INDEX effect_of_step ON effect (run_id, node, visit);
+CREATE INDEX effect_open ON effect (id) WHERE state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN');
+CREATE INDEX effect_held ON effect (id) WHERE held = 1;
+
+-- The transition table of effects, mirrored: an entry whose move is not a row here cannot be written. NONE is the state
+-- before the first entry.
+CREATE TABLE effect_transition (
+    from_state TEXT COLLATE "C" NOT NULL,
+    kind       TEXT COLLATE "C" NOT NULL,
+    to_state   TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (from_state, kind, to_state)
+);
+INSERT INTO effect_transition (from_state, kind, to_state) VALUES
+    ('NONE',       'proposed',         'PROPOSED'),
+    ('PROPOSED',   'proposed',         'PROPOSED'),
+    ('PROPOSED',   'authorized',       'AUTHORIZED'),
+    ('PROPOSED',   'failed',           'FAILED'),
+    ('AUTHORIZED', 'proposed',         'PROPOSED'),
+    ('AUTHORIZED', 'requested',        'REQUESTED'),
+    ('AUTHORIZED', 'failed',           'FAILED'),
+    ('AUTHORIZED', 'observed',         'AUTHORIZED'),
+    ('REQUESTED',  'confirmed',        'CONFIRMED'),
+    ('REQUESTED',  'failed',           'FAILED'),
+    ('REQUESTED',  'deferred',         'AUTHORIZED'),
+    ('REQUESTED',  'unknown',          'UNKNOWN'),
+    ('REQUESTED',  'observed',         'REQUESTED'),
+    ('REQUESTED',  'conflicted',       'REQUESTED'),
+    ('REQUESTED',  'conflict_decided', 'REQUESTED'),
+    ('CONFIRMED',  'observed',         'CONFIRMED'),
+    ('CONFIRMED',  'conflicted',       'CONFIRMED'),
+    ('CONFIRMED',  'conflict_decided', 'CONFIRMED'),
+    ('FAILED',     'observed',         'FAILED'),
+    ('FAILED',     'conflicted',       'FAILED'),
+    ('FAILED',     'conflict_decided', 'FAILED'),
+    ('UNKNOWN',    'requested',        'REQUESTED'),
+    ('UNKNOWN',    'confirmed',        'CONFIRMED'),
+    ('UNKNOWN',    'failed',           'FAILED'),
+    ('UNKNOWN',    'probed',           'UNKNOWN'),
+    ('UNKNOWN',    'observed',         'UNKNOWN'),
+    ('UNKNOWN',    'conflicted',       'UNKNOWN'),
+    ('UNKNOWN',    'conflict_decided', 'UNKNOWN');
+
+-- The truth. A receipt is the body of its `confirmed` entry; the entry's hash is the receipt's integrity hash.
+CREATE TABLE ledger_entry (
+    run_id     TEXT COLLATE "C" NOT NULL REFERENCES run (id),
+    seq        BIGINT NOT NULL CHECK (seq >= 1),
+    fence      BIGINT NOT NULL CHECK (fence >= 0),
+    made_at    BIGINT NOT NULL,
+    effect_id  TEXT COLLATE "C" REFERENCES effect (id),
+    kind       TEXT COLLATE "C" NOT NULL CHECK (kind <> ''),
+    body       TEXT COLLATE "C" NOT NULL,
+    prev_hash  BYTEA NOT NULL CHECK (length(prev_hash) = 32),
+    hash       BYTEA NOT NULL CHECK (length(hash) = 32),
+    from_state TEXT COLLATE "C",
+    to_state   TEXT COLLATE "C",
+    UNIQUE (run_id, seq),
+    UNIQUE (run_id, prev_hash),
+    FOREIGN KEY (from_state, kind, to_state) REFERENCES effect_transition (from_state, kind, to_state),
+    CHECK ((effect_id IS NULL) = (from_state IS NULL) AND (effect_id IS NULL) = (to_state IS NULL))
+);
+CREATE INDEX ledger_entry_of_effect ON ledger_entry (effect_id, seq) WHERE effect_id IS NOT NULL;
+
+-- Append-only. These triggers fire for statements, also for those that would meet no row: whoever tries is told.
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'restrict_violation';
+END $$;
+
+-- An entry goes only to the end of its chain.
+CREATE FUNCTION ledger_entry_continues() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    last_seq  BIGINT;
+    last_hash BYTEA;
+BEGIN
+    SELECT e.seq, e.hash INTO last_seq, last_hash
+        FROM ledger_entry e WHERE e.run_id = NEW.run_id ORDER BY e.seq DESC LIMIT 1;
+    IF NEW.seq <> 1 + COALESCE(last_seq, 0) OR NEW.prev_hash <> last_hash THEN
+        RAISE EXCEPTION 'a ledger entry must continue its chain' USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER ledger_entry_no_update BEFORE UPDATE ON ledger_entry
+    EXECUTE FUNCTION refuse('ledger entries are never updated');
+CREATE TRIGGER ledger_entry_no_delete BEFORE DELETE OR TRUNCATE ON ledger_entry
+    EXECUTE FUNCTION refuse('ledger entries are never deleted');
+CREATE TRIGGER ledger_entry_only_appended BEFORE INSERT ON ledger_entry
+    FOR EACH ROW EXECUTE FUNCTION ledger_entry_continues();
+
+CREATE TRIGGER definition_no_update BEFORE UPDATE ON definition
+    EXECUTE FUNCTION refuse('definitions are never updated');
+CREATE TRIGGER definition_no_delete BEFORE DELETE OR TRUNCATE ON definition
+    EXECUTE FUNCTION refuse('definitions are never deleted');
+
+CREATE TRIGGER module_no_update BEFORE UPDATE ON module
+    EXECUTE FUNCTION refuse('modules are never updated');
+CREATE TRIGGER module_no_delete BEFORE DELETE OR TRUNCATE ON module
+    EXECUTE FUNCTION refuse('modules are never deleted');
+
+CREATE TRIGGER module_name_no_update BEFORE UPDATE ON module_name
+    EXECUTE FUNCTION refuse('module names are never updated');
+CREATE TRIGGER module_name_no_delete BEFORE DELETE OR TRUNCATE ON module_name
+    EXECUTE FUNCTION refuse('module names are never deleted');
+
+CREATE TRIGGER effect_transition_no_update BEFORE UPDATE ON effect_transition
+    EXECUTE FUNCTION refuse('the transition table is fixed');
+CREATE TRIGGER effect_transition_no_delete BEFORE DELETE OR TRUNCATE ON effect_transition
+    EXECUTE FUNCTION refuse('the transition table is fixed');
+
+-- What may change in the projections, and what may not.
+CREATE TRIGGER run_no_delete BEFORE DELETE OR TRUNCATE ON run
+    EXECUTE FUNCTION refuse('runs are never deleted');
+CREATE TRIGGER run_fixed BEFORE UPDATE OF id, caller_key, workflow, definition, input, created_at ON run
+    FOR EACH ROW
+    WHEN (NEW.id <> OLD.id OR NEW.caller_key IS DISTINCT FROM OLD.caller_key OR NEW.workflow <> OLD.workflow
+        OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.created_at <> OLD.created_at)
+    EXECUTE FUNCTION refuse('what a run was started with is never changed');
+CREATE TRIGGER run_fence_rises BEFORE UPDATE ON run
+    FOR EACH ROW WHEN (NEW.fence < OLD.fence OR NEW.head_seq < OLD.head_seq)
+    EXECUTE FUNCTION refuse('fencing tokens and chains never go back');
+CREATE TRIGGER effect_no_delete BEFORE DELETE OR TRUNCATE ON effect
+    EXECUTE FUNCTION refuse('effects are never deleted');
+CREATE TRIGGER effect_owner_fixed BEFORE UPDATE ON effect
+    FOR EACH ROW WHEN (NEW.id <> OLD.id OR NEW.run_id <> OLD.run_id)
+    EXECUTE FUNCTION refuse('the owner of an effect is never changed');
