@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
-use std::time::Instant;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use twice::tool::gate::{Gate as SendGate, Shut};
 use twice::tool::{AnyRequest, Call, Driver, PrepareError, Prepared};
 use twice_core::event::ProbeResult;
 use twice_core::identity::tagged_sha256;
-use twice_core::ids::EffectId;
+use twice_core::ids::{EffectId, Fence, RunId};
 use twice_core::json::canonical;
 use twice_core::outcome::{self, Answer, Body, Exchange, Fault, FaultKind, Sent};
 use twice_core::time::{Clock as _, Timestamp};
@@ -135,6 +135,9 @@ pub struct Provider {
 /// A request as it arrives.
 struct Request {
     effect: String,
+    /// Whose request it is: it is sent by a task that is not the worker's own.
+    run: RunId,
+    fence: Fence,
     key: Option<String>,
     args: Value,
     timeout_ms: u64,
@@ -150,6 +153,8 @@ impl Request {
         let number = |name: &str| value[name].as_u64().expect("it is a number");
         Self {
             effect: value["effect"].as_str().expect("it is a text").to_owned(),
+            run: serde_json::from_value(value["run"].clone()).expect("it is a run's id"),
+            fence: serde_json::from_value(value["fence"].clone()).expect("it is a token"),
             key: value["key"].as_str().map(str::to_owned),
             args: value["args"].clone(),
             timeout_ms: number("timeout_ms"),
@@ -396,8 +401,12 @@ impl Driver for Turntable {
     fn prepare(&self, call: &Call<'_>) -> Result<Prepared<AnyRequest>, PrepareError> {
         let contract = &call.operation.contract;
         let key = contract.key.as_ref().map(|_| call.key);
+        let lease = current().and_then(|seat| seat.lease());
+        let Some(lease) = lease else { panic!("a worker that prepares a request has a lease") };
         let request = json!({
             "effect": call.effect,
+            "run": lease.run,
+            "fence": lease.fence,
             "key": key,
             "args": call.args,
             "timeout_ms": contract.timeout_ms,
@@ -411,16 +420,19 @@ impl Driver for Turntable {
         Ok(Prepared { stored, body_hash, request: AnyRequest::InProcess(request) })
     }
 
-    async fn send(&self, request: AnyRequest, _: Instant) -> Exchange {
+    async fn send(&self, request: AnyRequest, gate: SendGate) -> Exchange {
         let stage = self.stage();
         let request = Request::read(request);
-        let seat = current().expect("a worker sends");
+        let seat = stage.seats.of(&request.run, request.fence).expect("a worker sends");
         let effect = EffectId::parse(request.effect.clone()).expect("it is an effect's id");
         stage.check_recorded(&effect, &seat).await;
         let Some(taken) = seat.lease() else { panic!("a worker that sends has a lease") };
         seat.gate(Gate::BeforeWitness).await;
         if stage.clock.now() >= taken.since.plus_ms(LEASE_MS - LEASE_MS / 5) {
             return fault(Sent::Nothing, FaultKind::LeaseTooShort);
+        }
+        if gate.shut() == Some(Shut::Abandoned) {
+            return fault(Sent::Nothing, FaultKind::Abandoned);
         }
         seat.gate(Gate::BeforeSocket).await;
         // The time limit of the request goes on while its sender is frozen: it lets nothing out long after the lease.

@@ -182,7 +182,7 @@ impl Seats {
         lock(&self.by_lease).insert((run, fence), seat);
     }
 
-    fn of(&self, run: &RunId, fence: Fence) -> Option<Arc<Seat>> {
+    pub(super) fn of(&self, run: &RunId, fence: Fence) -> Option<Arc<Seat>> {
         lock(&self.by_lease).get(&(run.clone(), fence)).cloned()
     }
 
