@@ -219,14 +219,11 @@ async fn an_observation_is_kept_whoever_holds_the_run_and_changes_nothing() {
             assert_eq!((last.kind.as_str(), last.fence), ("observed", claim.fence), "{holder}");
             assert_eq!((head.seq, head.hash), (last.seq, last.hash), "{holder}");
             // Its owner goes on undisturbed.
-            match holder {
-                "another worker" => {
-                    story = story.failed("refused", at);
-                    let mut write = story.write(&claim);
-                    write.run_change = Some(change(RunState::Waiting, Some(at)));
-                    backend.ledger.append(write).await.unwrap();
-                }
-                _ => {}
+            if holder == "another worker" {
+                story = story.failed("refused", at);
+                let mut write = story.write(&claim);
+                write.run_change = Some(change(RunState::Waiting, Some(at)));
+                backend.ledger.append(write).await.unwrap();
             }
         }
     }
