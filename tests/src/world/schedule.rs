@@ -163,7 +163,7 @@ impl<'t> Schedule<'t> {
         for number in 0..self.runs.len() {
             self.work(number).await?;
         }
-        for _ in 0..4 + self.dice.below(12) {
+        for _ in 0..3 + self.dice.below(8) {
             self.draw().await?;
         }
         let Self { at, mut dice, world, runs } = self;
