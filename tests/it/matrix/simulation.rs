@@ -128,7 +128,7 @@ async fn schedule(dice: &mut Dice, host: &Arc<Host>, class: Class) {
     }
 }
 
-async fn simulate(seed: u64, tally: &mut Tally) {
+async fn over_http(seed: u64, tally: &mut Tally) {
     let (class, at) = (class_of(seed), title(seed));
     println!("{at}");
     let mut dice = Dice::new(seed);
@@ -147,7 +147,7 @@ fn schedules_over_http_keep_the_invariants() {
         told("SEED").map_or_else(|| (0..FIXED).chain([fresh()]).collect(), |seed| vec![seed]);
     let mut tally = Tally::default();
     for seed in &seeds {
-        run(simulate(*seed, &mut tally));
+        run(over_http(*seed, &mut tally));
     }
     println!("{tally:?}");
     assert!(seeds.len() == 1 || tally.all_seen(), "{tally:?}");
