@@ -308,13 +308,15 @@ fn horizon_reached(listed: &Listed, run: &RunRecord, pause_ms: u64) -> Option<Wo
     let passed_ms = run.updated_at.ms_since(listed.effect.first_sent_at()?);
     (passed_ms > horizon_ms).then(|| {
         let (horizon, pause) = (duration_text(horizon_ms), duration_text(pause_ms));
+        // Whole minutes: what counts is on the scale of pauses.
+        let passed = duration_text(passed_ms.next_multiple_of(60_000));
         (
             "horizon_reached",
             format!(
-                "{operation}: its `horizon` is {horizon}, and the run was paused for {pause}: an unknown outcome that is older than the horizon is not asked about any further and ends at a person"
+                "{operation}: its `horizon` is {horizon}, and about {passed} after its request the outcome was still unknown (each crash pauses the run for {pause}): what is older than the horizon is not asked about any further and ends at a person"
             ),
             format!(
-                "raise `horizon` of {operation} in its tool file above the longest time for which a run may be left alone, here {pause}; or decide that a person looks after what is older than {horizon}, and test with a `--pause` below that"
+                "raise `horizon` of {operation} in its tool file above the longest time for which a run may be left alone, here {passed}; or decide that a person looks after what is older than {horizon}, and test with a shorter `--pause` (a case with two crashes pauses twice)"
             )
             .into(),
         )
@@ -435,7 +437,7 @@ mod tests {
         let [(kind, message, fix)] = said(&end, 12).try_into().unwrap();
         assert_eq!(kind, "horizon_reached");
         assert!(
-            message.contains("its `horizon` is 24h, and the run was paused for 12h"),
+            message.contains("its `horizon` is 24h, and about 24h1m after its request"),
             "{message}"
         );
         assert!(fix.starts_with("raise `horizon` of payments.refund in its tool file"), "{fix}");

@@ -60,7 +60,7 @@ fn from_an_empty_folder_to_a_refund() {
     let runs = project.json(&["runs", "list"]);
     assert_eq!((&runs[0]["run_id"], &runs[0]["state"]), (&json!("run-781"), &json!("completed")));
     // As the README has it.
-    let tried = project.ok(&["crashtest", REFUND, "--input", "input.json", "--pause", "12h"]);
+    let tried = project.ok(&["crashtest", REFUND, "--input", "input.json", "--pause", "8h"]);
     assert!(tried.contains("everything holds, and nobody is needed"), "{tried}");
     check_names_what_is_not_registered(&project);
     for shown in [

@@ -922,7 +922,10 @@ fn expressions() -> Vec<BTreeSet<Code>> {
         ),
         check(
             &[(W, "args.to == state.input.customer_email", "has(args.too) || args['to'] == ''")],
-            expect![[""]],
+            expect![[r#"
+                workflows/damaged-item-refund.toml:30:9: error[TW2106]: `allow` names `args.too`, and the args schema has no `too`
+                  why: the schema is closed (`additionalProperties` is false), so it can never be there: the expression cannot be decided, which denies the request
+                  fix: did you mean `to`?"#]],
         ),
         check(
             &[(
@@ -947,7 +950,7 @@ fn expressions() -> Vec<BTreeSet<Code>> {
             expect![[r#"
                 workflows/damaged-item-refund.toml:30:9: warning[TW2115]: `allow` names `state.input.custmer_email`, and the input schema does not mention `custmer_email`
                   why: the schema is open, so it may be there; where it is not, the expression cannot be decided, which denies the request
-                  fix: did you mean `customer_email`?; or add it to `properties`"#]],
+                  fix: add `custmer_email` to `properties` if it is meant; else: did you mean `customer_email`?"#]],
         ),
         check(
             &[(
@@ -958,7 +961,7 @@ fn expressions() -> Vec<BTreeSet<Code>> {
             expect![[r#"
                 workflows/damaged-item-refund.toml:30:9: error[TW2101]: `allow`: `notify` is not done before `notify` starts
                   why: a node's output is there once it is done; until then the expression cannot be decided, which denies the request
-                  fix: add `notify` to `after`
+                  fix: name a node that is done before, or the input
                 workflows/damaged-item-refund.toml:30:9: error[TW2101]: `allow`: there is no node `refnud`
                   why: a node's output is there once it is done; until then the expression cannot be decided, which denies the request
                   fix: did you mean `refund`?"#]],
