@@ -47,7 +47,7 @@ fn page(name: &str) -> String {
 fn known((file, from, to): (&str, &str, &str)) -> BTreeSet<String> {
     let mut files = example();
     edit(&mut files, file, from, to);
-    let found = Project::load(&files).unwrap_err();
+    let found = Project::load(&files).expect_err("an unknown key is an error");
     let unknown = found.iter().find(|d| d.code == Code::UnknownKey);
     let fix = &unknown.unwrap_or_else(|| panic!("{to}: {found:?}")).fix;
     let (_, keys) = fix.split_once(" knows: ").unwrap_or_else(|| panic!("{fix}"));
