@@ -1,9 +1,15 @@
 //! `twice check`
 
+use std::sync::{Arc, RwLock};
+
 use clap::Args;
+use twice_core::ids::Name;
+use twice_core::redact::Redactor;
+use twice_workflow::Project;
+use twice_workflow::model::Node;
 
 use super::exit::Exit;
-use super::open::Place;
+use super::open::{self, Place};
 use super::out::Out;
 
 /// Check every workflow and tool file, and say what each operation promises.
@@ -15,8 +21,12 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+    pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let project = place.project(out)?;
+        let unregistered = unregistered(place, &project).await?;
+        for (workflow, node) in &unregistered {
+            out.warn(&format!("warning: workflow `{workflow}`: {}", open::unregistered(node)));
+        }
         if self.json {
             let workflows: Vec<&str> = project.workflows.keys().map(|name| name.as_str()).collect();
             let tools: Vec<_> = project
@@ -32,7 +42,21 @@ impl Check {
                     })
                 })
                 .collect();
-            out.json(&serde_json::json!({ "workflows": workflows, "operations": tools }));
+            let unregistered: Vec<_> = unregistered
+                .iter()
+                .map(|(workflow, node)| {
+                    serde_json::json!({
+                        "workflow": workflow,
+                        "node": node.name,
+                        "component": node.component,
+                    })
+                })
+                .collect();
+            out.json(&serde_json::json!({
+                "workflows": workflows,
+                "operations": tools,
+                "unregistered": unregistered,
+            }));
             return Ok(Exit::Done);
         }
         for workflow in project.workflows.values() {
@@ -49,4 +73,24 @@ impl Check {
         }
         Ok(Exit::Done)
     }
+}
+
+/// The nodes whose components the project's ledger does not have, by workflow. Without a ledger there is nothing to compare
+/// with: a project may be checked where it is not run.
+async fn unregistered<'a>(
+    place: &Place,
+    project: &'a Project,
+) -> anyhow::Result<Vec<(&'a Name, &'a Node)>> {
+    let redactor = Arc::new(RwLock::new(Redactor::default()));
+    let Some(ledger) = place.ledger_if_there(&redactor).await? else { return Ok(Vec::new()) };
+    let mut missing = Vec::new();
+    for workflow in project.workflows.values() {
+        for node in &workflow.nodes {
+            if ledger.module(&node.component).await?.is_none() {
+                missing.push((&workflow.name, node));
+            }
+        }
+    }
+    ledger.close().await;
+    Ok(missing)
 }

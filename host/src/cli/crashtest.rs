@@ -200,6 +200,11 @@ impl Bar {
 }
 
 fn show(out: &Out, report: &Report) {
+    let broken = report.broken();
+    if let Some(Finding { message, fix, .. }) = broken {
+        out.line(message);
+        out.line(&format!("fix: {fix}"));
+    }
     let rows: Vec<Vec<String>> = report.cases.iter().map(row).collect();
     out.title(&format!("Crash test of {} version {}", report.workflow, report.version));
     let columns = [
@@ -228,7 +233,8 @@ fn show(out: &Out, report: &Report) {
         ));
     }
     show_violations(out, report);
-    report.findings.iter().for_each(|finding| show_finding(out, finding));
+    let others = report.findings.iter().filter(|finding| Some(*finding) != broken);
+    others.for_each(|finding| show_finding(out, finding));
     summary(out, report);
 }
 
@@ -294,6 +300,10 @@ fn summary(out: &Out, report: &Report) {
         report.took_ms.div_ceil(1_000),
         duration_text(report.pause_ms)
     ));
+    if report.broken().is_some() {
+        out.line("the run does not do its work even without a crash, so that no crash was tried");
+        return;
+    }
     out.line(match report.verdict() {
         Verdict::Holds => "everything holds, and nobody is needed",
         Verdict::NeedsPerson => "everything holds; in some cases a person would be needed",

@@ -104,7 +104,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
         match cli.command {
             Command::Init(command) => command.run(&out),
             Command::Node(command) => command.run(&out, &place).await,
-            Command::Check(command) => command.run(&out, &place),
+            Command::Check(command) => command.run(&out, &place).await,
             Command::Run(command) => command.run(&out, &place).await,
             Command::Runs(command) => command.run(&out, &place).await,
             Command::Effects(command) => command.run(&out, &place).await,

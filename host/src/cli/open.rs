@@ -15,7 +15,7 @@ use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
 use twice_workflow::Project;
 use twice_workflow::files::DiskFiles;
-use twice_workflow::model::Definition;
+use twice_workflow::model::{Definition, Node};
 
 use super::out::{Out, Secrets};
 use crate::engine::boundary::Boundaries;
@@ -103,12 +103,34 @@ impl Place {
         &self,
         redactor: &Arc<RwLock<Redactor>>,
     ) -> anyhow::Result<Arc<dyn Ledger>> {
-        let url = match &self.database {
-            Some(url) => url.clone(),
-            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
-        };
+        let url = self.ledger_url()?;
         let options = LedgerOptions { redactor: Arc::clone(redactor), ..LedgerOptions::default() };
         Ok(Arc::new(SqlLedger::open(&url, options).await?))
+    }
+
+    /// The ledger of the project, if there is one already; none is made.
+    ///
+    /// # Errors
+    /// When it is there and cannot be opened.
+    pub(super) async fn ledger_if_there(
+        &self,
+        redactor: &Arc<RwLock<Redactor>>,
+    ) -> anyhow::Result<Option<Arc<dyn Ledger>>> {
+        let url = self.ledger_url()?;
+        let file = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:"));
+        let file = file.unwrap_or(&url);
+        // A database of a server is never made here.
+        if !file.contains("://") && !Path::new(file).is_file() {
+            return Ok(None);
+        }
+        self.ledger(redactor).await.map(Some)
+    }
+
+    fn ledger_url(&self) -> anyhow::Result<String> {
+        Ok(match &self.database {
+            Some(url) => url.clone(),
+            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
+        })
     }
 
     /// An executor on the project's ledger.
@@ -193,15 +215,19 @@ pub(super) async fn define(
     })?;
     let mut components: BTreeMap<Name, String> = BTreeMap::new();
     for node in &found.nodes {
-        let module = ledger.module(&node.component).await?.ok_or_else(|| {
-            anyhow!(
-                "node `{}` runs component `{}`, which is not registered\nfix: build and register it with `twice node build nodes/{}`, or register a file with `twice node add {} FILE.wasm`",
-                node.name, node.component, node.component, node.component
-            )
-        })?;
+        let module =
+            ledger.module(&node.component).await?.ok_or_else(|| anyhow!(unregistered(node)))?;
         components.insert(node.component.clone(), module.digest);
     }
     Ok(project.definition(&found.name, &components)?)
+}
+
+/// That the component of a node is not registered, and what to do.
+pub(super) fn unregistered(node: &Node) -> String {
+    let Node { name, component, .. } = node;
+    format!(
+        "node `{name}` runs component `{component}`, which is not registered\nfix: build and register it with `twice node build nodes/{component}`, or register a file with `twice node add {component} FILE.wasm`"
+    )
 }
 
 /// A worker id that no process ever had.

@@ -9,6 +9,7 @@ use twice_core::effect::State;
 use twice_core::event::{EffectEvent, EffectEventKind, RunEvent};
 use twice_core::ids::{EffectId, RunId};
 use twice_core::run::RunState;
+use twice_workflow::model::Workflow;
 
 use super::case::{Outcome, output};
 use super::provider::Books;
@@ -107,11 +108,13 @@ pub(super) struct Baseline {
     pub(super) state: Option<RunState>,
     /// The output; none when it depends on the time.
     pub(super) output: Option<Value>,
+    /// Whether the workflow grants its nodes any effect.
+    pub(super) grants: bool,
 }
 
 impl Baseline {
-    /// From two undisturbed runs at different times.
-    pub(super) fn of(first: &Outcome, other: &Outcome) -> Self {
+    /// From two undisturbed runs of `workflow` at different times.
+    pub(super) fn of(workflow: &Workflow, first: &Outcome, other: &Outcome) -> Self {
         let hashes = |outcome: &Outcome| -> BTreeMap<String, (String, Value)> {
             let effects = outcome.after.0.effects.iter();
             effects
@@ -134,6 +137,7 @@ impl Baseline {
             timely,
             state: first.after.0.run.as_ref().map(|run| run.state),
             output: output(&first.after.0).filter(|_| same).cloned(),
+            grants: workflow.nodes.iter().any(|node| !node.slots.is_empty()),
         }
     }
 }
@@ -329,4 +333,4 @@ pub(super) fn hash_of(listed: &Listed) -> String {
 
 #[cfg(test)]
 #[path = "checks_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -5,7 +5,7 @@ use twice_core::chain::{self, Content, Head, NewEntry};
 use twice_core::contract::{Contract, KeyContract, Replay, RetentionBasis, Retry};
 use twice_core::effect::Effect;
 use twice_core::event::{
-    AttemptStart, Authorization, Conflict, Observation, Proposal, Receipt, Source,
+    AttemptStart, Authorization, Conflict, Observation, Proposal, Receipt, Source, UnknownReason,
 };
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{Fence, Name};
@@ -30,7 +30,7 @@ fn run() -> RunId {
     RunId::parse(RUN).unwrap()
 }
 
-fn proposal(key: bool, amount: i64) -> Proposal {
+pub(in super::super) fn proposal(key: bool, amount: i64) -> Proposal {
     let (node, tool, operation) = (name("refund"), name("payments"), name("refund"));
     let scope = Scope::Run { run: run(), node: node.clone(), visit: 1, slot: name("refund") };
     let identity = Identity {
@@ -97,7 +97,7 @@ fn receipt(proposal: &Proposal) -> Receipt {
 }
 
 /// The life of an effect that is done at once.
-fn life(proposal: &Proposal) -> Vec<EffectEvent> {
+pub(in super::super) fn life(proposal: &Proposal) -> Vec<EffectEvent> {
     vec![
         EffectEvent::Proposed(proposal.clone()),
         EffectEvent::Authorized(Authorization {
@@ -113,8 +113,23 @@ fn life(proposal: &Proposal) -> Vec<EffectEvent> {
     ]
 }
 
+/// That the outcome is not known, by that rule.
+pub(in super::super) fn unknown(rule: &str) -> EffectEvent {
+    EffectEvent::Unknown(UnknownReason {
+        verdict: Verdict::Indeterminate,
+        rule: RuleId::new(rule),
+        message: "no answer".to_owned(),
+        external_id: None,
+        answered: false,
+        quarantined: false,
+        breach: false,
+        not_before: None,
+        detail: json!(null),
+    })
+}
+
 /// What a ledger with these events shows; `live` while a worker holds the run.
-fn snapshot(events: &[EffectEvent], state: RunState, live: bool) -> Snapshot {
+pub(in super::super) fn snapshot(events: &[EffectEvent], state: RunState, live: bool) -> Snapshot {
     let Some(EffectEvent::Proposed(proposal)) = events.first() else { panic!("no proposal") };
     let id = proposal.identity.effect_id();
     let mut effect: Option<Effect> = None;
@@ -199,6 +214,7 @@ fn sound(key: bool) -> (Outcome, Baseline) {
         timely: BTreeSet::new(),
         state: Some(RunState::Completed),
         output: Some(json!({ "refund_id": "re-1" })),
+        grants: true,
     };
     (outcome, baseline)
 }

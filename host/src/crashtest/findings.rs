@@ -1,16 +1,20 @@
 //! What the author of a workflow should know and do, in words.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
-use twice_core::contract::{Consistency, ToolClass};
+use twice_core::contract::{Consistency, LookupBy, ToolClass};
 use twice_core::effect::{Effect, Hold, State};
 use twice_core::event::{EffectEvent, RunEvent};
 use twice_core::json::canonical;
 use twice_core::run::RunState;
+use twice_ledger::RunRecord;
 use twice_workflow::units::duration_text;
 
 use super::case::{Outcome, output};
 use super::checks::{Baseline, hash_of};
 use super::snapshot::{Listed, Snapshot};
+use super::undisturbed::{self, Broken};
 
 /// Most differences that are shown of two values.
 const DIFFERENCES_MAX: usize = 12;
@@ -63,7 +67,7 @@ struct Said {
     kind: &'static str,
     about: String,
     message: String,
-    fix: &'static str,
+    fix: Cow<'static, str>,
 }
 
 /// Adds what a case shows to what is known; the same thing is said once.
@@ -81,13 +85,13 @@ pub(super) fn collect(
     said.extend(other_output(end, baseline));
     said.extend(people_needed(end, pause_ms));
     if outcome.spec.first.is_none() {
-        said.extend(undisturbed(end));
+        said.extend(undisturbed(outcome, baseline));
     }
     for Said { severity, kind, about, message, fix } in said {
         if found.iter().any(|known| known.kind == kind && known.about == about) {
             continue;
         }
-        let (fix, seen_in) = (fix.to_owned(), outcome.spec.to_string());
+        let (fix, seen_in) = (fix.into_owned(), outcome.spec.to_string());
         found.push(Finding { severity, kind, about, message, fix, seen_in });
     }
 }
@@ -102,7 +106,7 @@ fn not_repeatable(outcome: &Outcome) -> Vec<Said> {
             "the run did not come to `{}` as often as it did before, so that it could not be interrupted there",
             outcome.spec
         ),
-        fix: "let the node ask for the same effects in the same order whenever it starts with the same input",
+        fix: "let the node ask for the same effects in the same order whenever it starts with the same input".into(),
     }]
 }
 
@@ -124,7 +128,7 @@ fn conflicts(end: &Snapshot) -> Vec<Said> {
                 proposal.idempotency_key,
                 differences(&proposal.args, &conflict.args, was, is)
             ),
-            fix: "let the args follow from the node's input, its receipts and the durable clock alone, so that a restart asks for the same; a wording that may differ belongs into the operation's `incidental`; if the recorded request may simply stand, declare `on_conflict = \"keep\"` for the slot",
+            fix: "let the args follow from the node's input, its receipts and the durable clock alone, so that a restart asks for the same; a wording that may differ belongs into the operation's `incidental`; if the recorded request may simply stand, declare `on_conflict = \"keep\"` for the slot".into(),
         })
     };
     end.effect_events().filter_map(conflict).collect()
@@ -144,7 +148,7 @@ fn divergences(end: &Snapshot) -> Vec<Said> {
                 listed.operation,
                 listed.effect.proposal.idempotency_key
             ),
-            fix: "let the node ask for the same effects in every attempt; what was answered before returns its receipt at once and costs nothing",
+            fix: "let the node ask for the same effects in every attempt; what was answered before returns its receipt at once and costs nothing".into(),
         }));
     }
     said
@@ -169,7 +173,7 @@ fn other_requests(end: &Snapshot, baseline: &Baseline) -> Vec<Said> {
                 listed.operation,
                 differences(args, &proposal.args, "in the undisturbed run", "here")
             ),
-            fix: "let the args follow from the node's input and its receipts alone",
+            fix: "let the args follow from the node's input and its receipts alone".into(),
         })
     };
     end.effects.iter().filter_map(other).collect()
@@ -188,7 +192,7 @@ fn other_output(end: &Snapshot, baseline: &Baseline) -> Option<Said> {
             "the run's output is another one when it was interrupted\n{}",
             differences(expected, got, "in the undisturbed run", "here")
         ),
-        fix: "let the output follow from the input and the receipts alone",
+        fix: "let the output follow from the input and the receipts alone".into(),
     })
 }
 
@@ -196,10 +200,9 @@ fn people_needed(end: &Snapshot, pause_ms: u64) -> Vec<Said> {
     let Some(run) = end.run.as_ref().filter(|run| run.state == RunState::Halted) else {
         return Vec::new();
     };
-    let reason = run.reason.as_deref().unwrap_or_default();
     let needed = end.effects.iter().filter(|listed| waits_for_a_person(&listed.effect));
     let said = |listed: &Listed| {
-        let (kind, message, fix) = person(listed, reason, pause_ms)?;
+        let (kind, message, fix) = person(listed, run, pause_ms)?;
         let about = listed.operation.clone();
         Some(Said { severity: Severity::Person, kind, about, message, fix })
     };
@@ -210,10 +213,10 @@ fn waits_for_a_person(effect: &Effect) -> bool {
     effect.hold.is_some() || effect.state == State::Unknown
 }
 
-type Words = (&'static str, String, &'static str);
+type Words = (&'static str, String, Cow<'static, str>);
 
 /// Why a person is needed about an effect; a conflict is a finding of its own.
-fn person(listed: &Listed, reason: &str, pause_ms: u64) -> Option<Words> {
+fn person(listed: &Listed, run: &RunRecord, pause_ms: u64) -> Option<Words> {
     let operation = &listed.operation;
     match &listed.effect.hold {
         Some(Hold::Conflict(_)) => return None,
@@ -221,102 +224,135 @@ fn person(listed: &Listed, reason: &str, pause_ms: u64) -> Option<Words> {
             return Some((
                 "discrepancy",
                 format!("{operation} happened, but not as asked: {difference}"),
-                "find out why the provider's result differs from the args, or take the pair out of `echo`",
+                "find out why the provider's result differs from the args, or take the pair out of `echo`".into(),
             ));
         }
         None => {}
     }
-    let contract = listed.effect.contract();
-    // The lookup found nothing, and may not be believed when it does.
-    let blind = contract.lookup.as_ref().and_then(|lookup| match lookup.consistency {
-        Consistency::Lagging(lag) => Some(lag),
-        Consistency::Strong => None,
-    });
-    if let Some(lag) = blind {
-        let key = contract.key.as_ref().map_or_else(
-            || "has no idempotency key".to_owned(),
-            |key| {
-                let kept = duration_text(key.retention_ms);
-                format!("has a key that the provider forgets after {kept}")
-            },
-        );
-        return Some((
-            "lookup_cannot_refute",
-            format!(
-                "{operation} {key}, and its lookup lags by up to {}: it can find what was done, but never prove that nothing was, so that a request lost in a crash ends at a person",
-                duration_text(lag)
-            ),
-            "find a lookup that sees its own writes and declare it as `consistency = \"strong\"`, or let the provider honour a key for longer than a run may be left alone",
-        ));
-    }
-    Some(match (contract.class(), &contract.key) {
-        (ToolClass::Neither, _) => (
+    Some(match listed.effect.contract().class() {
+        ToolClass::Neither => (
             "no_key_no_lookup",
             format!(
                 "{operation} has neither an idempotency key nor a lookup: a crash between its request and the answer ends at a person, who has to find out whether it happened"
             ),
-            "let the provider honour an idempotency key, or plant `{/effect_id}` in the request and declare a `lookup`; where the provider offers neither, put the effect last and decide who looks after it",
+            "let the provider honour an idempotency key, or plant `{/effect_id}` in the request and declare a `lookup`; where the provider offers neither, put the effect last and decide who looks after it".into(),
         ),
-        (ToolClass::KeyOnly, Some(key)) if pause_ms >= key.retention_ms - key.margin_ms() => (
+        ToolClass::KeyAndLookup | ToolClass::KeyOnly | ToolClass::LookupOnly | ToolClass::Read => {
+            blind_lookup(listed)
+                .or_else(|| key_forgotten(listed, pause_ms))
+                .or_else(|| horizon_reached(listed, run, pause_ms))
+                .unwrap_or_else(|| {
+                    let reason = run.reason.as_deref().unwrap_or_default();
+                    (
+                        "person",
+                        format!("{operation}: {reason}"),
+                        "see what the operation declares about its key and its lookup: `twice check` says what it promises".into(),
+                    )
+                })
+        }
+    })
+}
+
+/// The lookup found nothing, and may not be believed when it does.
+fn blind_lookup(listed: &Listed) -> Option<Words> {
+    let (operation, contract) = (&listed.operation, listed.effect.contract());
+    let lag = match contract.lookup.as_ref()?.consistency {
+        Consistency::Lagging(lag) => lag,
+        Consistency::Strong => return None,
+    };
+    let key = contract.key.as_ref().map_or_else(
+        || "has no idempotency key".to_owned(),
+        |key| {
+            let kept = duration_text(key.retention_ms);
+            format!("has a key that the provider forgets after {kept}")
+        },
+    );
+    Some((
+        "lookup_cannot_refute",
+        format!(
+            "{operation} {key}, and its lookup lags by up to {}: it can find what was done, but never prove that nothing was, so that a request lost in a crash ends at a person",
+            duration_text(lag)
+        ),
+        "find a lookup that sees its own writes and declare it as `consistency = \"strong\"`, or let the provider honour a key for longer than a run may be left alone".into(),
+    ))
+}
+
+/// The provider forgot the key meanwhile, and cannot be asked by anything else.
+fn key_forgotten(listed: &Listed, pause_ms: u64) -> Option<Words> {
+    let (operation, contract) = (&listed.operation, listed.effect.contract());
+    let lookup = match &contract.lookup {
+        None => "there is no lookup",
+        Some(lookup) if lookup.by == LookupBy::Key => "its lookup asks by that key",
+        Some(_) => return None,
+    };
+    let key = contract.key.as_ref()?;
+    let usable_ms = key.retention_ms.saturating_sub(key.margin_ms());
+    (pause_ms >= usable_ms).then(|| {
+        (
             "key_forgotten",
             format!(
-                "{operation}: the provider forgets a key after {} (relied upon for {}), the run was paused for {}, and there is no lookup: a crash between its request and the answer ends at a person",
+                "{operation}: the provider forgets a key after {} (relied upon for {}), the run was paused for {}, and {lookup}: a crash between its request and the answer ends at a person",
                 duration_text(key.retention_ms),
-                duration_text(key.retention_ms - key.margin_ms()),
+                duration_text(usable_ms),
                 duration_text(pause_ms)
             ),
-            "declare a `lookup` for the operation, use a provider that keeps keys for longer, or make sure that no run is left alone for so long",
-        ),
+            "declare a `lookup` by reference for the operation, use a provider that keeps keys for longer, or make sure that no run is left alone for so long".into(),
+        )
+    })
+}
+
+/// The time for finding it out was over before it was found out.
+fn horizon_reached(listed: &Listed, run: &RunRecord, pause_ms: u64) -> Option<Words> {
+    let operation = &listed.operation;
+    let horizon_ms = listed.effect.contract().horizon_ms;
+    let passed_ms = run.updated_at.ms_since(listed.effect.first_sent_at()?);
+    (passed_ms > horizon_ms).then(|| {
+        let (horizon, pause) = (duration_text(horizon_ms), duration_text(pause_ms));
+        // Whole minutes: what counts is on the scale of pauses.
+        let passed = duration_text(passed_ms.next_multiple_of(60_000));
         (
-            ToolClass::KeyAndLookup | ToolClass::KeyOnly | ToolClass::LookupOnly | ToolClass::Read,
-            _,
-        ) => (
-            "person",
-            format!("{operation}: {reason}"),
-            "see what the operation declares about its key and its lookup: `twice check` says what it promises",
-        ),
+            "horizon_reached",
+            format!(
+                "{operation}: its `horizon` is {horizon}, and about {passed} after its request the outcome was still unknown (each crash pauses the run for {pause}): what is older than the horizon is not asked about any further and ends at a person"
+            ),
+            format!(
+                "raise `horizon` of {operation} in its tool file above the longest time for which a run may be left alone, here {passed}; or decide that a person looks after what is older than {horizon}, and test with a shorter `--pause` (a case with two crashes pauses twice)"
+            )
+            .into(),
+        )
     })
 }
 
 /// What the undisturbed run shows by itself.
-fn undisturbed(end: &Snapshot) -> Vec<Said> {
-    let Some(run) = &end.run else { return Vec::new() };
-    let note = |kind, message, fix| Said {
-        severity: Severity::Note,
-        kind,
-        about: "the workflow".to_owned(),
-        message,
-        fix,
+fn undisturbed(outcome: &Outcome, baseline: &Baseline) -> Option<Said> {
+    let about = || "the workflow".to_owned();
+    if let Some(Broken { kind, message, fix }) = undisturbed::broken(outcome, baseline) {
+        let severity = Severity::Violation;
+        return Some(Said { severity, kind, about: about(), message, fix: fix.into() });
+    }
+    let end = &outcome.again.0;
+    let run = end.run.as_ref()?;
+    let note = |kind, message, fix: &'static str| {
+        Some(Said { severity: Severity::Note, kind, about: about(), message, fix: fix.into() })
     };
-    let why = run.reason.as_deref().unwrap_or("no reason recorded");
-    let mut said = Vec::new();
-    match run.state {
-        RunState::Completed => {}
-        // Said about that effect already.
-        RunState::Halted if end.effects.iter().any(|l| waits_for_a_person(&l.effect)) => {}
-        RunState::Failed => said.push(note(
-            "run_fails",
-            format!("even undisturbed, the run fails: {why}"),
-            "an answer of the simulated provider may not be what the node expects: put an answer of the real one into examples/<tool>.<operation>.json, or give another input",
-        )),
-        RunState::Halted
-        | RunState::Ready
-        | RunState::Running
-        | RunState::Waiting
-        | RunState::Quarantined => said.push(note(
+    // Said about that effect already.
+    let about_an_effect = end.effects.iter().any(|listed| waits_for_a_person(&listed.effect));
+    if run.state == RunState::Halted && !about_an_effect {
+        let why = run.reason.as_deref().unwrap_or("no reason recorded");
+        return note(
             "run_does_not_end",
-            format!("even undisturbed, the run does not end; it is {}: {why}", run.state),
+            format!("even without a crash, the run needs a person: {why}"),
             "what it waits for is what is tested then; what comes after is not",
-        )),
+        );
     }
     if end.effects.is_empty() {
-        said.push(note(
+        return note(
             "no_effects",
-            "the run asks for no effect with this input".to_owned(),
-            "give an input with which it asks for effects: without one there is little to test",
-        ));
+            "the workflow grants no effect".to_owned(),
+            "grant its nodes effects with `[[node.effect]]`: without one there is little to test",
+        );
     }
-    said
+    None
 }
 
 /// How two values differ, pointer by pointer, a line each.
@@ -377,8 +413,39 @@ fn excerpt(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+    use twice_core::reconcile::RULE_LEASE_DIED;
+
+    use super::super::checks::tests::{life, proposal, snapshot, unknown};
+    use super::*;
+
+    #[test]
+    fn a_horizon_that_stopped_the_reconciliation_is_named() {
+        let hour = 3_600_000;
+        let proposal = proposal(true, 5);
+        let mut events = life(&proposal);
+        events.pop();
+        events.push(unknown(RULE_LEASE_DIED));
+        let mut end = snapshot(&events, RunState::Halted, false);
+        let run = end.run.as_mut().unwrap();
+        // The key is relied upon for 21h36m; the horizon is 24h.
+        let said = |end: &Snapshot, pause_hours| {
+            let said = people_needed(end, pause_hours * hour);
+            said.into_iter().map(|said| (said.kind, said.message, said.fix)).collect::<Vec<_>>()
+        };
+        run.updated_at = run.updated_at.plus_ms(24 * hour + 1);
+        let [(kind, message, fix)] = said(&end, 12).try_into().unwrap();
+        assert_eq!(kind, "horizon_reached");
+        assert!(
+            message.contains("its `horizon` is 24h, and about 24h1m after its request"),
+            "{message}"
+        );
+        assert!(fix.starts_with("raise `horizon` of payments.refund in its tool file"), "{fix}");
+        assert_eq!(said(&end, 48)[0].0, "key_forgotten");
+        let run = end.run.as_mut().unwrap();
+        run.updated_at = run.created_at.plus_ms(24 * hour);
+        assert_eq!(said(&end, 12)[0].0, "person");
+    }
 
     #[track_caller]
     fn check(before: Value, now: Value, expected: &[&str]) {

@@ -11,6 +11,7 @@ pub mod provider;
 mod report;
 mod snapshot;
 pub mod spec;
+mod undisturbed;
 pub mod worker;
 
 use std::collections::BTreeMap;
@@ -126,7 +127,8 @@ pub trait Follower {
     fn done(&mut self, case: &CaseReport);
 }
 
-/// Makes the whole test.
+/// Makes the whole test. Where the run does not do its work even undisturbed, no crash is tried: nothing that came of it
+/// would say anything.
 ///
 /// # Errors
 /// [`CrashtestError`] when it cannot be made.
@@ -137,7 +139,7 @@ pub async fn run(plan: &Plan, follower: &mut dyn Follower) -> Result<Report, Cra
     let stage = stage(plan, dir.path()).await?;
     let undisturbed = play(&stage, CaseSpec::UNDISTURBED, 0, EPOCH).await?;
     let later = play(&stage, CaseSpec::UNDISTURBED, 1, EPOCH.plus_ms(LATER_MS)).await?;
-    let baseline = Baseline::of(&undisturbed, &later);
+    let baseline = Baseline::of(&plan.definition.workflow, &undisturbed, &later);
     let mut sweep = Sweep {
         stage,
         baseline,
@@ -147,8 +149,13 @@ pub async fn run(plan: &Plan, follower: &mut dyn Follower) -> Result<Report, Cra
         cut_short: Vec::new(),
     };
     let (specs, cut_short) = specs(plan, &undisturbed);
-    sweep.cut_short = cut_short;
     let first = sweep.take(undisturbed);
+    if first.broken.is_some() {
+        follower.planned(1);
+        follower.done(&first);
+        return Ok(sweep.report(plan, began));
+    }
+    sweep.cut_short = cut_short;
     follower.planned(1 + specs.len());
     follower.done(&first);
     let deeper = sweep.play_all(&specs, follower).await?;
@@ -313,7 +320,9 @@ impl Sweep<'_> {
     fn report(self, plan: &Plan, began: Instant) -> Report {
         let reached = |place: &Place| self.cases.iter().any(|case| case.place == Some(*place));
         let wanted = |place: &Place| plan.only.is_none_or(|only| only == *place);
-        let not_reached = Place::all().filter(wanted).filter(|place| !reached(place)).collect();
+        let tried = self.cases.iter().all(|case| case.broken.is_none());
+        let not_reached =
+            Place::all().filter(|place| tried && wanted(place) && !reached(place)).collect();
         let mut findings = self.findings;
         findings.sort_by_key(|finding| finding.severity);
         Report {

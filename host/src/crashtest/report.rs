@@ -9,6 +9,7 @@ use super::case::Outcome;
 use super::checks::{Baseline, Checks, check};
 use super::findings::{Finding, Severity};
 use super::spec::Place;
+use super::undisturbed;
 
 /// The result of a test.
 #[derive(Debug, Clone)]
@@ -61,6 +62,8 @@ pub struct CaseReport {
     pub run_state: Option<RunState>,
     /// Why the run needs a person, when it does.
     pub person: Option<String>,
+    /// Why the run does not do its work even undisturbed, if it does not; nothing else was tried then.
+    pub broken: Option<String>,
     /// Real time of the resume, its process included. Milliseconds.
     pub recovery_ms: u64,
     /// Time that went by for the run itself. Milliseconds.
@@ -102,9 +105,16 @@ impl CaseReport {
             checks: check(outcome, baseline),
             run_state: run.map(|run| run.state),
             person: halted.map(|run| run.reason.clone().unwrap_or_default()),
+            broken: undisturbed::broken(outcome, baseline).map(|broken| broken.message),
             recovery_ms: outcome.recovery_ms,
             waited_ms: outcome.waited_ms,
         }
+    }
+
+    /// Whether nothing speaks against it.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.broken.is_none() && self.checks.hold()
     }
 
     /// The place's name, or that there was no crash.
@@ -125,7 +135,7 @@ impl CaseReport {
     /// In one word: `held`, `violated`, `skipped`, or `person` when it holds and needs one.
     #[must_use]
     pub fn word(&self) -> &'static str {
-        match (self.reached, self.checks.hold(), &self.person) {
+        match (self.reached, self.holds(), &self.person) {
             (false, _, _) => "skipped",
             (true, false, _) => "violated",
             (true, true, Some(_)) => "person",
@@ -157,6 +167,7 @@ impl CaseReport {
             "checks": checks,
             "run_state": self.run_word(),
             "person": self.person,
+            "broken": self.broken,
             "recovery_ms": self.recovery_ms,
             "waited_ms": self.waited_ms,
         })
@@ -167,7 +178,7 @@ impl Report {
     /// What the test says as a whole. A case that did not come about proves nothing, so that the whole does not hold.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let violated = self.cases.iter().any(|case| !case.reached || !case.checks.hold())
+        let violated = self.cases.iter().any(|case| !case.reached || !case.holds())
             || self.findings.iter().any(|finding| finding.severity == Severity::Violation);
         let person = self.cases.iter().any(|case| case.person.is_some());
         match (violated, person) {
@@ -175,6 +186,13 @@ impl Report {
             (false, true) => Verdict::NeedsPerson,
             (false, false) => Verdict::Holds,
         }
+    }
+
+    /// Why nothing could be tested, if nothing could.
+    #[must_use]
+    pub fn broken(&self) -> Option<&Finding> {
+        let case = self.cases.iter().find(|case| case.broken.is_some())?;
+        self.findings.iter().find(|finding| Some(&finding.message) == case.broken.as_ref())
     }
 
     /// As one JSON document.
@@ -219,7 +237,7 @@ impl Report {
     /// As a JUnit document: a test case for each case, findings beside them.
     #[must_use]
     pub fn to_junit(&self) -> String {
-        let failures = self.cases.iter().filter(|case| !case.checks.hold()).count();
+        let failures = self.cases.iter().filter(|case| !case.holds()).count();
         let skipped = self.cases.iter().filter(|case| !case.reached).count();
         let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         let name = escaped(&format!("crashtest {}", self.workflow));
@@ -242,12 +260,10 @@ impl Report {
         let class = escaped(&format!("crashtest.{}.{}", self.workflow, case.boundary()));
         let (title, time) = (escaped(&case.title()), seconds(case.recovery_ms));
         let _ = write!(xml, "<testcase classname=\"{class}\" name=\"{title}\" time=\"{time}\">");
-        let reasons: Vec<String> = case
-            .checks
-            .all()
-            .into_iter()
-            .flat_map(|(name, check)| check.reasons().iter().map(move |r| format!("{name}: {r}")))
-            .collect();
+        let checks = case.checks.all().into_iter();
+        let violated = checks
+            .flat_map(|(name, check)| check.reasons().iter().map(move |r| format!("{name}: {r}")));
+        let reasons: Vec<String> = case.broken.iter().cloned().chain(violated).collect();
         if let Some(first) = reasons.first() {
             let (first, all) = (escaped(first), escaped(&reasons.join("\n")));
             let _ = write!(xml, "<failure message=\"{first}\">{all}</failure>");

@@ -85,7 +85,7 @@ codes! {
     Untrusted = "TW2104", Error;
     /// An effect without a business object.
     NoObject = "TW2105", Error;
-    /// A pointer to something that the schema rules out.
+    /// A pointer to, or an expression about, something that the schema rules out.
     NoSuchValue = "TW2106", Error;
     /// A business object that is neither a string nor an integer, or a list that is no array.
     ObjectType = "TW2107", Error;
@@ -99,6 +99,12 @@ codes! {
     TwoEffects = "TW2112", Warning;
     /// A node whose time is up before its effect can answer.
     ShortTime = "TW2111", Warning;
+    /// A slot whose every request is permitted without a word.
+    NoPolicy = "TW2113", Warning;
+    /// An `allow` that decides the same whatever the request is.
+    ConstantPolicy = "TW2114", Warning;
+    /// An expression about something that an open schema does not name.
+    UnlistedValue = "TW2115", Warning;
     /// A secret written into a file.
     SecretLiteral = "TW2201", Error;
     /// A template that cannot be filled.
@@ -119,6 +125,10 @@ codes! {
     Contradiction = "TW2209", Error;
     /// A template reference that args may lack.
     ReferenceOptional = "TW2210", Warning;
+    /// A horizon that ends before a request is surely over.
+    ShortHorizon = "TW2211", Error;
+    /// Secrets that travel unencrypted.
+    PlainHttp = "TW2212", Warning;
 }
 
 impl fmt::Display for Code {

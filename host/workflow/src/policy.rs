@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError, Program};
 use serde_json::Value;
@@ -72,6 +72,17 @@ pub enum PolicyError {
 pub struct Policy {
     program: Program,
     loops: bool,
+    members: Vec<Vec<String>>,
+    constant: Option<Constant>,
+}
+
+/// What an expression comes to whatever the request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Constant {
+    /// Each request is permitted.
+    Permits,
+    /// Each request is denied, also because the expression can never be decided.
+    Denies,
 }
 
 impl Policy {
@@ -89,10 +100,29 @@ impl Policy {
                 |error| format!("{}:{}: {}", error.pos.0, error.pos.1, parser_words(&error.msg)),
             ),
         })?;
-        let mut survey = Survey { scopes: Vec::new(), parts: 0, loops: false };
+        let mut survey = Survey::default();
         survey.visit(program.expression())?;
-        let loops = survey.loops;
-        Ok(Self { program, loops })
+        let Survey { loops, members, variables, .. } = survey;
+        let constant = fold(&program.expression().expr).map(Constant::of);
+        let mut policy = Self { program, loops, members, constant };
+        if !variables && policy.constant.is_none() {
+            let permitted = policy.permits(&Value::Null, &Value::Null);
+            policy.constant = Some(Constant::of(permitted == Ok(true)));
+        }
+        Ok(policy)
+    }
+
+    /// What is named of the variables, each from the variable on: `state.input.id` is `["state", "input", "id"]`, as are
+    /// `state["input"].id` and `has(state.input.id)`. What a loop goes over is named, its elements' members are not.
+    #[must_use]
+    pub fn members(&self) -> &[Vec<String>] {
+        &self.members
+    }
+
+    /// What it comes to whatever the request is, if that can be told: it names no variable, or what it names cannot matter.
+    #[must_use]
+    pub const fn constant(&self) -> Option<Constant> {
+        self.constant
     }
 
     /// Whether the expression permits a request. `state` is what the node was started with: `input` and `nodes`.
@@ -122,11 +152,52 @@ fn parser_words(message: &str) -> &str {
     message.split(" expecting ").next().unwrap_or(message)
 }
 
+impl Constant {
+    const fn of(permits: bool) -> Self {
+        if permits { Self::Permits } else { Self::Denies }
+    }
+}
+
+/// The truth value of an expression that has one whatever its variables are: literals, and what `&&`, `||` and `!` make
+/// of them. (An operand that cannot be evaluated does not matter beside one that decides: that is CEL's rule.)
+fn fold(expression: &Expr) -> Option<bool> {
+    match expression {
+        Expr::Literal(LiteralValue::Boolean(truth)) => Some(*truth.inner()),
+        Expr::Call(call) => {
+            let mut args = call.args.iter().map(|arg| fold(&arg.expr));
+            match call.func_name.as_str() {
+                operators::LOGICAL_NOT => args.next()?.map(|truth| !truth),
+                operators::LOGICAL_AND => decide(args, false),
+                operators::LOGICAL_OR => decide(args, true),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// `decisive` when one operand is that; its opposite when all are.
+fn decide(operands: impl Iterator<Item = Option<bool>>, decisive: bool) -> Option<bool> {
+    let mut all = true;
+    for operand in operands {
+        match operand {
+            Some(truth) if truth == decisive => return Some(decisive),
+            Some(_) => {}
+            None => all = false,
+        }
+    }
+    all.then_some(!decisive)
+}
+
 /// Goes through an expression once, with the names of the loops it is in.
+#[derive(Default)]
 struct Survey {
     scopes: Vec<Vec<String>>,
     parts: usize,
     loops: bool,
+    /// Whether any variable is named.
+    variables: bool,
+    members: Vec<Vec<String>>,
 }
 
 impl Survey {
@@ -134,6 +205,13 @@ impl Survey {
         self.parts += 1;
         if self.parts > EXPRESSION_PARTS_MAX {
             return Err(PolicyError::TooLong);
+        }
+        if let Some(path) = self.path(&expression.expr).filter(|path| path.len() > 1) {
+            self.variables = true;
+            if !self.members.contains(&path) {
+                self.members.push(path);
+            }
+            return Ok(());
         }
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(()),
@@ -176,8 +254,42 @@ impl Survey {
         }
     }
 
-    fn name(&self, name: &str) -> Result<(), PolicyError> {
-        let known = VARIABLES.contains(&name) || self.scopes.iter().flatten().any(|n| n == name);
+    /// The variable and the members that an expression names, when it does nothing else.
+    fn path(&self, expression: &Expr) -> Option<Vec<String>> {
+        match expression {
+            Expr::Ident(name) => self.is_variable(name).then(|| vec![name.clone()]),
+            Expr::Select(select) => {
+                let mut path = self.path(&select.operand.expr)?;
+                path.push(select.field.clone());
+                Some(path)
+            }
+            Expr::Call(call) if call.func_name == operators::INDEX => {
+                let [operand, index] = call.args.as_slice() else { return None };
+                let Expr::Literal(index) = &index.expr else { return None };
+                let token = match index {
+                    LiteralValue::String(name) => name.inner().to_owned(),
+                    LiteralValue::Int(number) => number.inner().to_string(),
+                    _ => return None,
+                };
+                let mut path = self.path(&operand.expr)?;
+                path.push(token);
+                Some(path)
+            }
+            _ => None,
+        }
+    }
+
+    fn is_variable(&self, name: &str) -> bool {
+        VARIABLES.contains(&name) && !self.in_scope(name)
+    }
+
+    fn in_scope(&self, name: &str) -> bool {
+        self.scopes.iter().flatten().any(|n| n == name)
+    }
+
+    fn name(&mut self, name: &str) -> Result<(), PolicyError> {
+        self.variables |= self.is_variable(name);
+        let known = VARIABLES.contains(&name) || self.in_scope(name);
         if known { Ok(()) } else { Err(PolicyError::UnknownName { name: name.to_owned() }) }
     }
 }

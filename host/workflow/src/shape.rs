@@ -24,6 +24,14 @@ pub(crate) enum Place<'a> {
         /// The name that is not.
         missing: String,
     },
+    /// Anything may be there, and the schema does not name it, though it names what stands beside it: a slip, most
+    /// likely.
+    Unlisted {
+        /// The names beside it.
+        known: Vec<&'a str>,
+        /// The name that is not among them.
+        missing: String,
+    },
     /// Anything may be there.
     Open,
 }
@@ -57,12 +65,18 @@ pub(crate) fn descend<'a>(root: &'a Value, from: &'a Value, pointer: &str) -> Pl
         } else if let (Some(items), Ok(_)) = (keywords.get("items"), token.parse::<u32>()) {
             always = false;
             items
-        } else if is_closed(schema) {
+        } else {
             let known = keywords.get("properties").and_then(Value::as_object);
             let known = known.map(|map| map.keys().map(String::as_str).collect());
-            return Place::Absent { known: known.unwrap_or_default(), missing: token };
-        } else {
-            return Place::Open;
+            return match known {
+                known if is_closed(schema) => {
+                    Place::Absent { known: known.unwrap_or_default(), missing: token }
+                }
+                Some(known) if names_all_it_means(schema) => {
+                    Place::Unlisted { known, missing: token }
+                }
+                Some(_) | None => Place::Open,
+            };
         };
         match resolved(root, next) {
             Some(next) => schema = next,
@@ -117,4 +131,24 @@ fn is_closed(schema: &Value) -> bool {
     let open = ["patternProperties", "$dynamicRef"];
     schema.get("additionalProperties") == Some(&Value::Bool(false))
         && open.iter().all(|keyword| schema.get(keyword).is_none())
+}
+
+/// Whether nothing in a schema speaks of names besides those in `properties`. One that states `additionalProperties` means
+/// to be open.
+fn names_all_it_means(schema: &Value) -> bool {
+    let others = [
+        "additionalProperties",
+        "unevaluatedProperties",
+        "patternProperties",
+        "propertyNames",
+        "dependentSchemas",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "if",
+        "then",
+        "else",
+        "$dynamicRef",
+    ];
+    others.iter().all(|keyword| schema.get(keyword).is_none())
 }

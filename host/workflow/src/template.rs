@@ -198,7 +198,9 @@ impl Roots<'_> {
                 );
                 true
             }
-            shape::Place::Described { .. } | shape::Place::Open => true,
+            shape::Place::Described { .. } | shape::Place::Open | shape::Place::Unlisted { .. } => {
+                true
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! `twice crashtest` on whole projects: what it says about good ones, and in which words it says what is wrong.
 
+mod broken;
 mod examples;
 mod provider;
 

@@ -546,7 +546,8 @@ fn a_policy_that_says_no() {
     let provider = Provider::start();
     let project = shop(&provider);
     let allow = "intent = \"full-damaged-item\"\nallow = \"args.amount_cents <= 1000\"";
-    project.edit("workflows/scripted.toml", "intent = \"full-damaged-item\"", allow);
+    let permitted = "intent = \"full-damaged-item\"\nallow = \"true\"";
+    project.edit("workflows/scripted.toml", permitted, allow);
     let steps = json!([refund_step("order-1", 1200)]);
     let ran = project.twice(&start(SCRIPTED, &script("order-1", &steps), RUN));
     check_text(

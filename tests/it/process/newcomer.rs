@@ -59,6 +59,10 @@ fn from_an_empty_folder_to_a_refund() {
 
     let runs = project.json(&["runs", "list"]);
     assert_eq!((&runs[0]["run_id"], &runs[0]["state"]), (&json!("run-781"), &json!("completed")));
+    // As the README has it.
+    let tried = project.ok(&["crashtest", REFUND, "--input", "input.json", "--pause", "8h"]);
+    assert!(tried.contains("everything holds, and nobody is needed"), "{tried}");
+    check_names_what_is_not_registered(&project);
     for shown in [
         project.ok(&["runs", "list"]),
         project.ok(&["runs", "show", "run-781"]),
@@ -68,6 +72,23 @@ fn from_an_empty_folder_to_a_refund() {
     ] {
         assert!(!shown.trim().is_empty());
     }
+}
+
+fn check_names_what_is_not_registered(project: &Project) {
+    let node = "[[node]]\nname = \"n\"\ncomponent = \"absent\"\n";
+    project.write("workflows/w.toml", format!("workflow = \"w\"\nversion = 1\n{node}"));
+    let checked = project.twice(&["check"]);
+    assert_eq!(checked.code, Some(0), "{checked}");
+    let warning = "warning: workflow `w`: node `n` runs component `absent`, which is not registered\nfix: build and register it";
+    assert!(checked.stderr.contains(warning), "{checked}");
+    assert!(!checked.stderr.contains("component `refund`"), "{checked}");
+    let missing = json!([{ "workflow": "w", "node": "n", "component": "absent" }]);
+    assert_eq!(project.json(&["check"])["unregistered"], missing);
+    // Where there is no ledger, nothing is compared, and none is made.
+    let elsewhere = project.twice(&["--database", "none.db", "check"]);
+    assert_eq!((elsewhere.code, elsewhere.stderr.as_str()), (Some(0), ""), "{elsewhere}");
+    assert!(!project.root().join("none.db").exists());
+    std::fs::remove_file(project.root().join("workflows/w.toml")).unwrap();
 }
 
 #[test]

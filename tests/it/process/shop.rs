@@ -30,6 +30,7 @@ slot = "refund"
 tool = "payments.refund"
 object = "/input/order_id"
 intent = "full-damaged-item"
+allow = "true"
 
 [[node]]
 name = "notify"
@@ -41,6 +42,7 @@ slot = "notify"
 tool = "keyed-mail.send"
 object = "/receipts/refund/refund/external_id"
 intent = "refund-notice"
+allow = "true"
 "#;
 
 const SCRIPTED_FILE: &str = r#"
@@ -58,12 +60,14 @@ slot = "refund"
 tool = "payments.refund"
 object = "/input/order_id"
 intent = "full-damaged-item"
+allow = "true"
 
 [[node.effect]]
 slot = "mail"
 tool = "mail.send"
 object = "/input/order_id"
 intent = "notice"
+allow = "true"
 "#;
 
 const KEY: &str = r#"

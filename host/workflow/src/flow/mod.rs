@@ -1,5 +1,6 @@
 //! Workflow files: the graph of nodes, and what each node may ask for.
 
+mod allow;
 mod graph;
 mod slots;
 mod trust;
@@ -52,7 +53,7 @@ struct SlotDraft {
     intent: Option<At<String>>,
     shared: bool,
     uses: At<Uses>,
-    allow: Option<String>,
+    allow: allow::Stated,
     on_conflict: OnConflict,
 }
 
@@ -61,6 +62,8 @@ struct Surroundings<'a> {
     sink: Sink<'a>,
     input: Option<&'a Value>,
     nodes: &'a [NodeDraft],
+    /// Whether these are all the nodes of the file.
+    complete: bool,
     ancestors: BTreeMap<Name, BTreeSet<Name>>,
     tools: &'a Tools,
     /// Whether the file of some tool could not even be read for its name.
@@ -94,6 +97,7 @@ pub(crate) fn read(
         sink,
         input: input_schema.as_ref(),
         nodes: &drafts,
+        complete,
         ancestors: graph.ancestors,
         tools,
         tools_hidden,

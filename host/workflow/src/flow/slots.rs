@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use twice_core::ids::Name;
 
+use super::allow;
 use super::trust::{self, Wanted};
 use super::{INTENT_CHARS_MAX, NodeDraft, READ_INTENT, REPEAT_MAX, SlotDraft, Surroundings};
 use crate::diagnostic::{Code, suggest};
 use crate::model::{OnConflict, Operation, Slot, Uses};
-use crate::policy::Policy;
 use crate::read::{At, Table};
 use crate::units::duration_text;
 
@@ -24,7 +24,7 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
     };
     let shared = table.word("scope", &[("run", false), ("object", true)]).unwrap_or(false);
     let uses = uses(table);
-    let allow = table.text("allow").and_then(|text| check_expression(table, text));
+    let allow = allow::read(table);
     let rules = [("halt", OnConflict::Halt), ("keep", OnConflict::Keep)];
     let on_conflict = table.word("on_conflict", &rules).unwrap_or(OnConflict::Halt);
     table.not_yet(
@@ -99,22 +99,6 @@ fn uses(table: &Table<'_>) -> At<Uses> {
     }
 }
 
-fn check_expression(table: &Table<'_>, text: At<String>) -> Option<String> {
-    match Policy::compile(&text.value) {
-        Ok(_) => Some(text.value),
-        Err(error) => {
-            table.sink.report(
-                text.place,
-                Code::Expression,
-                format!("`allow`: {error}"),
-                "an expression that cannot be evaluated would deny every request",
-                "write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`",
-            );
-            None
-        }
-    }
-}
-
 /// Checks a slot against everything around it. `None` when something is wrong, which is reported.
 pub(super) fn check(around: &Surroundings<'_>, node: &NodeDraft, slot: &SlotDraft) -> Option<Slot> {
     let operation = slot.target.as_ref().and_then(|target| operation(around, target));
@@ -155,6 +139,7 @@ pub(super) fn check(around: &Surroundings<'_>, node: &NodeDraft, slot: &SlotDraf
             "raise the node's `limits.time`, or shorten the operation's `timeout`",
         );
     }
+    allow::check(around, node, slot, operation);
     let (tool, operation) = slot.target.as_ref()?.value.clone();
     Some(Slot {
         name: slot.name.value.clone(),
@@ -164,7 +149,7 @@ pub(super) fn check(around: &Surroundings<'_>, node: &NodeDraft, slot: &SlotDraf
         intent: slot.intent.as_ref().map_or_else(|| READ_INTENT.to_owned(), |at| at.value.clone()),
         shared: slot.shared,
         uses: slot.uses.value.clone(),
-        allow: slot.allow.clone(),
+        allow: slot.allow.text(),
         on_conflict: slot.on_conflict,
     })
 }

@@ -197,7 +197,7 @@ fn check_place<'a>(
     which: &str,
 ) -> Option<&'a Value> {
     let (schema, always) = match place {
-        shape::Place::Open => return None,
+        shape::Place::Open | shape::Place::Unlisted { .. } => return None,
         shape::Place::Described { schema, always } => (schema, always),
         shape::Place::Absent { known, missing } => {
             around.sink.report(

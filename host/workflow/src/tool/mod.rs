@@ -5,6 +5,7 @@ mod lookup;
 mod promises;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::Value;
 use twice_core::contract::Contract;
@@ -41,7 +42,7 @@ pub(crate) fn read(
     let kind = kind(&table);
     let model = table.flag("model");
     let secrets = secrets(&table);
-    let base_url = base_url(&table);
+    let base_url = base_url(&table, !secrets.is_empty());
     let ca_file = table.text("ca_file").map(|at| at.value);
     let rate = rate(&table);
     let names: Vec<Name> = secrets.keys().cloned().collect();
@@ -114,7 +115,7 @@ pub(crate) fn is_env(text: &str) -> bool {
     })
 }
 
-fn base_url(table: &Table<'_>) -> Option<String> {
+fn base_url(table: &Table<'_>, secrets: bool) -> Option<String> {
     let item = table.required("base_url", "\"env:PAYMENTS_URL\"")?;
     let text = item.as_text(table.sink, "`base_url`")?;
     let rest = text.value.strip_prefix("https://").or_else(|| text.value.strip_prefix("http://"));
@@ -124,12 +125,33 @@ fn base_url(table: &Table<'_>) -> Option<String> {
     };
     let plain = |c: char| c.is_ascii_graphic() && !"@?#{}\\\"<>".contains(c);
     if is_env(&text.value) || rest.is_some_and(|rest| host(rest) && rest.chars().all(plain)) {
+        if secrets && leaves_the_machine_in_the_clear(&text.value) {
+            table.sink.report(
+                text.place,
+                Code::PlainHttp,
+                "`base_url` is `http://`, and the tool has secrets",
+                "whoever is on the way to that host can read them, and change what is asked and answered",
+                "use `https://`; with a certificate of your own, state `ca_file`",
+            );
+        }
         return Some(text.value);
     }
     // The text is not repeated: a URL with a user in it may hold a password (I10).
     let form = "`env:NAME`, or `http://` or `https://` with a host and perhaps a path; no user, query or fragment";
     table.bad_value("base_url", text.place, "neither a plain URL nor a reference to one", form);
     None
+}
+
+/// Whether a URL is plain HTTP to a host that is not this one.
+fn leaves_the_machine_in_the_clear(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(inner) => inner.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    !loopback && !host.eq_ignore_ascii_case("localhost")
 }
 
 fn rate(table: &Table<'_>) -> Option<u32> {

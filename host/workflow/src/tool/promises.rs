@@ -52,7 +52,7 @@ pub(super) fn times(table: &Table<'_>, is_read: bool) -> Option<Times> {
     let (settle, horizon) = if is_read {
         read_promise(table, "settle");
         read_promise(table, "horizon");
-        (Some(0), None)
+        (None, None)
     } else {
         table.required_because(
             "settle",
@@ -65,8 +65,23 @@ pub(super) fn times(table: &Table<'_>, is_read: bool) -> Option<Times> {
             "after this time an unknown outcome waits for a person",
         );
         let settle = table.duration("settle", 0..=DURATION_MAX_MS);
-        (settle.map(|at| at.value), table.duration("horizon", SOME_TIME))
+        (settle, table.duration("horizon", SOME_TIME))
     };
+    if let (Some(settle), Some(horizon)) = (&settle, &horizon)
+        && horizon.value < settle.value
+    {
+        table.sink.report(
+            horizon.place,
+            Code::ShortHorizon,
+            format!(
+                "the horizon of {} is shorter than the settle window of {}",
+                duration_text(horizon.value),
+                duration_text(settle.value)
+            ),
+            "a request may still be processed when nobody asks any more, so that no lookup could ever prove that it was lost",
+            "state a horizon that is longer than `settle`, by far: it is how long an unknown outcome is looked after before a person has to",
+        );
+    }
     let item = table.required_because(
         "retry",
         "{ attempts = 5, initial = \"500ms\", max = \"30s\" }",
@@ -75,12 +90,12 @@ pub(super) fn times(table: &Table<'_>, is_read: bool) -> Option<Times> {
     let inner = item.as_table(table.sink, "`retry`")?;
     let retry = retry(&inner);
     inner.close();
-    if !is_read && horizon.is_none() {
+    if !is_read && (settle.is_none() || horizon.is_none()) {
         return None;
     }
     Some(Times {
         timeout: timeout?,
-        settle_ms: settle?,
+        settle_ms: settle.map_or(0, |at| at.value),
         horizon,
         retry: retry?,
         retry_place: item.place,

@@ -492,6 +492,12 @@ fn the_graph_and_its_names() -> Vec<BTreeSet<Code>> {
                 "[[node.effect]]\nslot = \"notify\"\ntool = \"mail.send\"\nobject = \"/input/order_id\"\nintent = \"again\"",
             )],
             expect![[r#"
+                workflows/damaged-item-refund.toml:25:1: warning[TW2113]: the slot `notify` has no `allow`
+                  why: whatever args its node sends are performed, as long as they fit the operation's schema: an amount, a recipient
+                  fix: state what is permitted, for example `allow = "args.amount_cents <= state.input.paid_cents"`; if it is everything, say so: `allow = "true"`
+                workflows/damaged-item-refund.toml:30:1: warning[TW2113]: the slot `notify` has no `allow`
+                  why: whatever args its node sends are performed, as long as they fit the operation's schema: an amount, a recipient
+                  fix: state what is permitted, for example `allow = "args.amount_cents <= state.input.paid_cents"`; if it is everything, say so: `allow = "true"`
                 workflows/damaged-item-refund.toml:31:8: error[TW2008]: there is another slot `notify`
                   why: the slot is a part of the identity of its effects
                   fix: rename one of them"#]],
@@ -538,6 +544,9 @@ fn the_graph_and_its_names() -> Vec<BTreeSet<Code>> {
                 ),
             ],
             expect![[r#"
+                workflows/damaged-item-refund.toml:26:1: warning[TW2113]: the slot `notify` has no `allow`
+                  why: whatever args its node sends are performed, as long as they fit the operation's schema: an amount, a recipient
+                  fix: state what is permitted, for example `allow = "args.amount_cents <= state.input.paid_cents"`; if it is everything, say so: `allow = "true"`
                 workflows/damaged-item-refund.toml:27:8: warning[TW2110]: this is the same effect as slot `refund` of node `refund`
                   why: with `scope = "object"`, tool, operation, object and intent are the whole identity: the second request adopts the receipt of the first
                   fix: give them different intents if both are meant to happen"#]],
@@ -549,6 +558,9 @@ fn the_graph_and_its_names() -> Vec<BTreeSet<Code>> {
                 "tool = \"payments.refund\"\nobject = \"/input/order_id\"\nintent = \"full-damaged-item\"",
             )],
             expect![[r#"
+                workflows/damaged-item-refund.toml:25:1: warning[TW2113]: the slot `notify` has no `allow`
+                  why: whatever args its node sends are performed, as long as they fit the operation's schema: an amount, a recipient
+                  fix: state what is permitted, for example `allow = "args.amount_cents <= state.input.paid_cents"`; if it is everything, say so: `allow = "true"`
                 workflows/damaged-item-refund.toml:26:8: warning[TW2112]: slot `refund` of node `refund` asks for the same on the same object with the same intent
                   why: they are two effects nevertheless, and both happen: node and slot are a part of the identity
                   fix: give them different intents if both are meant to happen, or `scope = "object"` if only one is"#]],
@@ -880,6 +892,80 @@ fn expressions() -> Vec<BTreeSet<Code>> {
                   why: an expression that cannot be evaluated would deny every request
                   fix: write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
         ),
+        check(
+            &[(W, "\nallow = \"args.to == state.input.customer_email\"", "")],
+            expect![[r#"
+            workflows/damaged-item-refund.toml:25:1: warning[TW2113]: the slot `notify` has no `allow`
+              why: whatever args its node sends are performed, as long as they fit the operation's schema: an amount, a recipient
+              fix: state what is permitted, for example `allow = "args.amount_cents <= state.input.paid_cents"`; if it is everything, say so: `allow = "true"`"#]],
+        ),
+        check(
+            &[(W, "args.to == state.input.customer_email", "1 < 2")],
+            expect![[r#"
+            workflows/damaged-item-refund.toml:30:9: warning[TW2114]: `allow` permits every request, whatever its args are
+              why: it looks like a condition and is none
+              fix: name what it depends on, or write `allow = "true"` if that is meant"#]],
+        ),
+        check(
+            &[(W, "args.to == state.input.customer_email", "args.to == 'x' && false")],
+            expect![[r#"
+                workflows/damaged-item-refund.toml:30:9: warning[TW2114]: `allow` denies every request, whatever its args are
+                  why: it looks like a condition and is none
+                  fix: name what it depends on, or write `allow = "false"` if that is meant"#]],
+        ),
+        check(
+            &[(W, "args.to == state.input.customer_email", "args.to == state.input.custmer_email")],
+            expect![[r#"
+                workflows/damaged-item-refund.toml:30:9: error[TW2106]: `allow` names `state.input.custmer_email`, and the input schema has no `custmer_email`
+                  why: the schema is closed (`additionalProperties` is false), so it can never be there: the expression cannot be decided, which denies the request
+                  fix: did you mean `customer_email`?"#]],
+        ),
+        check(
+            &[(W, "args.to == state.input.customer_email", "has(args.too) || args['to'] == ''")],
+            expect![[r#"
+                workflows/damaged-item-refund.toml:30:9: error[TW2106]: `allow` names `args.too`, and the args schema has no `too`
+                  why: the schema is closed (`additionalProperties` is false), so it can never be there: the expression cannot be decided, which denies the request
+                  fix: did you mean `to`?"#]],
+        ),
+        check(
+            &[(
+                W,
+                "args.to == state.input.customer_email",
+                "args.to == state.inputs.customer_email",
+            )],
+            expect![[r#"
+                workflows/damaged-item-refund.toml:30:9: error[TW2106]: `allow` names `state.inputs.customer_email`, and `state` has no `inputs`
+                  why: the expression could never be decided, which denies every request
+                  fix: did you mean `input`?"#]],
+        ),
+        check(
+            &[
+                (
+                    W,
+                    "args.to == state.input.customer_email",
+                    "args.to == state.input.custmer_email",
+                ),
+                ("schemas/refund-request.json", "\n  \"additionalProperties\": false,", ""),
+            ],
+            expect![[r#"
+                workflows/damaged-item-refund.toml:30:9: warning[TW2115]: `allow` names `state.input.custmer_email`, and the input schema does not mention `custmer_email`
+                  why: the schema is open, so it may be there; where it is not, the expression cannot be decided, which denies the request
+                  fix: add `custmer_email` to `properties` if it is meant; else: did you mean `customer_email`?"#]],
+        ),
+        check(
+            &[(
+                W,
+                "args.to == state.input.customer_email",
+                "state.nodes.refnud.ok && state.nodes.notify.ok",
+            )],
+            expect![[r#"
+                workflows/damaged-item-refund.toml:30:9: error[TW2101]: `allow`: `notify` is not done before `notify` starts
+                  why: a node's output is there once it is done; until then the expression cannot be decided, which denies the request
+                  fix: name a node that is done before, or the input
+                workflows/damaged-item-refund.toml:30:9: error[TW2101]: `allow`: there is no node `refnud`
+                  why: a node's output is there once it is done; until then the expression cannot be decided, which denies the request
+                  fix: did you mean `refund`?"#]],
+        ),
     ]
 }
 
@@ -1027,6 +1113,13 @@ fn tools_and_operations() -> Vec<BTreeSet<Code>> {
                 tools/payments.toml:23:10: error[TW2005]: `method` is `post`, which means nothing
                   why: every limit and choice is explicit, so that a slip cannot pass for a decision
                   fix: write one of: `GET`, `POST`, `PUT`, `PATCH`, `DELETE`"#]],
+        ),
+        check(
+            &[(P, "env:PAYMENTS_URL", "http://payments.example.com/v1")],
+            expect![[r#"
+            tools/payments.toml:4:12: warning[TW2212]: `base_url` is `http://`, and the tool has secrets
+              why: whoever is on the way to that host can read them, and change what is asked and answered
+              fix: use `https://`; with a certificate of your own, state `ca_file`"#]],
         ),
     ]
 }
@@ -1388,6 +1481,13 @@ fn keys_lookups_and_times() -> Vec<BTreeSet<Code>> {
                   why: places in JSON are named by JSON Pointers (RFC 6901)
                   fix: start with `/` and separate names by `/`; write `~1` for `/` and `~0` for `~` within a name"#]],
         ),
+        check(
+            &[(P, "horizon = \"24h\"", "horizon = \"1s\"")],
+            expect![[r#"
+            tools/payments.toml:18:11: error[TW2211]: the horizon of 1s is shorter than the settle window of 2s
+              why: a request may still be processed when nobody asks any more, so that no lookup could ever prove that it was lost
+              fix: state a horizon that is longer than `settle`, by far: it is how long an unknown outcome is looked after before a person has to"#]],
+        ),
     ]
 }
 
@@ -1504,7 +1604,7 @@ fn accepts_what_is_sound() {
     ];
     let receipt = "object = \"/receipts/refund/refund/result/id\"\nintent = \"refund-notice\"";
     let read = "[operation.status]\nargs = { inline = { type = \"object\" } }\nread = true\ntimeout = \"5s\"\nretry = { attempts = 3, initial = \"1s\", max = \"1s\" }\n[operation.status.request]\nmethod = \"GET\"\npath = \"/v1/refunds/{/args/id}\"\n";
-    let rows: [&[(&str, &str, &str)]; 14] = [
+    let rows: [&[(&str, &str, &str)]; 20] = [
         &each,
         &[(P, "schema = \"schemas/refund.json\"", "schema = { inline = { type = \"object\" } }")],
         &[(P, "pending = { \"/status\" = [\"pending\"] }", "pending = {}")],
@@ -1514,11 +1614,24 @@ fn accepts_what_is_sound() {
             (
                 W,
                 "",
-                "\n[[node.effect]]\nslot = \"status\"\ntool = \"payments.status\"\nrepeat = 20\n",
+                "\n[[node.effect]]\nslot = \"status\"\ntool = \"payments.status\"\nrepeat = 20\nallow = \"true\"\n",
             ),
         ],
         &[(P, "env:PAYMENTS_URL", "https://payments.example.com:8443/api")],
+        &[(P, "env:PAYMENTS_URL", "http://localhost:4010/v1")],
+        &[(P, "env:PAYMENTS_URL", "http://127.0.0.1:4010")],
+        &[(P, "env:PAYMENTS_URL", "http://[::1]")],
         &[(P, "env:PAYMENTS_API_KEY", "file:secrets/api-key")],
+        &[(W, "args.to == state.input.customer_email", " false ")],
+        &[(W, "args.to == state.input.customer_email", "state.nodes.refund.any == args.to")],
+        &[
+            (
+                "schemas/refund-request.json",
+                "\"additionalProperties\": false",
+                "\"additionalProperties\": true",
+            ),
+            (W, "args.to == state.input.customer_email", "state.input.other == 1"),
+        ],
         &[
             (P, "header = \"Idempotency-Key\"\n", ""),
             (

@@ -5,5 +5,6 @@ mod example;
 mod files;
 mod policies;
 mod properties;
+mod reference;
 mod sources;
 mod support;

@@ -161,6 +161,56 @@ fn refuses_what_could_never_be_decided() {
     );
 }
 
+/// One line per expression: what it comes to whatever the request is, and what it names.
+#[test]
+fn tells_what_it_depends_on() {
+    let sources = [
+        "true",
+        "!(1 < 2)",
+        "1",
+        "args.a == 1 || true",
+        "args.a == 1 && !true",
+        "args.a == 1 || false",
+        "!has(args.a)",
+        "state.input['order id'][0].x > size(args) && args.f.g.startsWith(state['input'].id)",
+        "state.input.orders.exists(args, args.id == 1)",
+        "state.input.orders[args.n].id == 1",
+    ];
+    let lines = sources.map(|source| {
+        let policy = Policy::compile(source).unwrap();
+        let members: Vec<String> = policy.members().iter().map(|path| path.join("/")).collect();
+        format!("{source}\n  {:?} {}\n", policy.constant(), members.join(" "))
+    });
+    expect![[r#"
+        true
+          Some(Permits) 
+        !(1 < 2)
+          Some(Denies) 
+        1
+          Some(Denies) 
+        args.a == 1 || true
+          Some(Permits) args/a
+        args.a == 1 && !true
+          Some(Denies) args/a
+        args.a == 1 || false
+          None args/a
+        !has(args.a)
+          None args/a
+        state.input['order id'][0].x > size(args) && args.f.g.startsWith(state['input'].id)
+          None state/input/order id/0/x args/f/g state/input/id
+        state.input.orders.exists(args, args.id == 1)
+          None state/input/orders
+        state.input.orders[args.n].id == 1
+          None state/input/orders args/n
+    "#]]
+    .assert_eq(&lines.concat());
+    // What is called constant is so, also where the rest cannot be evaluated.
+    for (source, expected) in [("args.a == 1 || true", true), ("args.a == 1 && !true", false)] {
+        let policy = Policy::compile(source).unwrap();
+        assert_eq!(policy.permits(&json!({}), &json!({})), Ok(expected), "{source}");
+    }
+}
+
 #[test]
 fn is_shared_between_threads() {
     let policy = Policy::compile("args.n == 1").unwrap();
