@@ -11,7 +11,7 @@ use super::out::Out;
 pub(super) struct Check {
     /// Print one JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl Check {
