@@ -86,6 +86,7 @@ fn run(mutation: &str, by: &str) -> Result<String, String> {
         .args([by, "--exact", "--nocapture", "--test-threads=1"])
         .env("TWICE_MUTATION", mutation)
         .env_remove("SEED")
+        .env_remove("SCHEDULES")
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -300,14 +300,20 @@ impl Worker {
         }
     }
 
+    /// Stops it where it is, as a machine that is frozen does.
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn stop(&mut self) {
+        self.signal("STOP");
+    }
+
     /// Lets it go on after a stop.
     ///
     /// # Panics
     /// When the signal cannot be sent.
     pub fn go_on(&mut self) {
-        let pid = self.child().id().to_string();
-        let sent = Command::new("kill").args(["-CONT", &pid]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "cannot send SIGCONT");
+        self.signal("CONT");
     }
 
     /// Interrupts it, as Ctrl-C does.
@@ -315,9 +321,13 @@ impl Worker {
     /// # Panics
     /// When the signal cannot be sent.
     pub fn interrupt(&mut self) {
+        self.signal("INT");
+    }
+
+    fn signal(&mut self, signal: &str) {
         let pid = self.child().id().to_string();
-        let sent = Command::new("kill").args(["-INT", &pid]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "cannot send SIGINT");
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(pid).status();
+        assert!(sent.is_ok_and(|status| status.success()), "cannot send SIG{signal}");
     }
 
     /// Waits until it complains about something that has these words in it. What it complains about until then is not in

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::Contract;
 use crate::event::{
-    Authorization, Conflict, ConflictDecision, EffectEvent, Failure, Observation, Probe,
-    ProbeResult, Proposal, Receipt, UnknownReason,
+    Authorization, Conflict, ConflictDecision, ConflictRule, EffectEvent, Failure, Observation,
+    Probe, ProbeResult, Proposal, Receipt, UnknownReason,
 };
+use crate::identity::RequestHash;
 use crate::ids::{EffectId, Fence, RunId};
 use crate::mutation;
 use crate::outcome::Verdict;
@@ -116,6 +117,17 @@ pub enum Hold {
     Conflict(Conflict),
     /// It happened, but differs from what was asked for.
     Discrepancy(String),
+}
+
+/// What a request under the identity of an effect that is on record means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meant {
+    /// That effect: it was asked for so, or a person decided that it stands for this request as well.
+    This,
+    /// A new logical action under the next generation, as a person decided.
+    NextGeneration,
+    /// It was asked for otherwise, and nobody decided (I6).
+    Undecided,
 }
 
 /// An effect as its entries tell it. Built only by [`Effect::apply`], so that memory and ledger cannot disagree.
@@ -295,6 +307,41 @@ impl Effect {
             attempt.verdict = Some(verdict);
             attempt.settled_at = Some(at);
         }
+    }
+
+    /// What a request with that request hash, under the identity of this effect, means.
+    #[must_use]
+    pub fn meant_by(&self, request_hash: &RequestHash) -> Meant {
+        let own = &self.proposal.request_hash;
+        // An order to try again what failed says nothing about how it is to be asked for then.
+        if self.state == State::Failed && self.is_renewed_for(own) {
+            return Meant::NextGeneration;
+        }
+        match self.decision_about(request_hash).map(|decided| decided.decision) {
+            Some(ConflictRule::Renew) => Meant::NextGeneration,
+            Some(ConflictRule::Keep | ConflictRule::Fail) => Meant::This,
+            None if request_hash == own => Meant::This,
+            None => Meant::Undecided,
+        }
+    }
+
+    /// The latest decision about requests with that request hash.
+    #[must_use]
+    pub fn decision_about(&self, request_hash: &RequestHash) -> Option<&ConflictDecision> {
+        self.decisions.iter().rev().find(|decided| decided.requested_hash == *request_hash)
+    }
+
+    /// Whether requests with that request hash are a new logical action, as a person decided.
+    #[must_use]
+    pub fn is_renewed_for(&self, request_hash: &RequestHash) -> bool {
+        let decided = self.decision_about(request_hash);
+        decided.is_some_and(|decided| decided.decision == ConflictRule::Renew)
+    }
+
+    /// Whether a person decided that some request under this identity is a new logical action.
+    #[must_use]
+    pub fn is_renewed(&self) -> bool {
+        self.decisions.iter().any(|decided| decided.decision == ConflictRule::Renew)
     }
 
     /// The promises under which it was proposed (I9: never those of today's tool file).

@@ -18,10 +18,10 @@ pub enum Evidence<'a> {
 pub fn of(effect: &Effect) -> Option<Evidence<'_>> {
     let observed = || effect.observed.iter().map(|(_, observation)| observation);
     let happened = |seen: &&Observation| seen.verdict == Some(Verdict::Succeeded);
-    if let Some(seen) = observed().filter(happened).last() {
+    if let Some(seen) = observed().rfind(happened) {
         return Some(Evidence::Happened(seen));
     }
-    let latest = observed().filter(|seen| seen.verdict.is_some_and(is_no)).last()?;
+    let latest = observed().rfind(|seen| seen.verdict.is_some_and(is_no))?;
     // What one attempt came to says nothing about another; what a lookup told is about all of them.
     let explained = |attempt: &Attempt| {
         observed()

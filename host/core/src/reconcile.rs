@@ -192,8 +192,8 @@ fn reconcile(effect: &Effect, now: Timestamp) -> Next {
         return wait;
     }
     let first_sent = effect.first_sent_at().unwrap_or(last.requested_at);
-    if horizon_passed(effect, first_sent, now) {
-        return person(effect, "reconciliation reached its horizon without an answer");
+    if horizon_passed(effect, first_sent, now) && !is_nearly_proven(effect, last, now) {
+        return person(effect, "reconciliation reached its `horizon` without an answer");
     }
     let key_live = key_is_live(effect, first_sent, now);
     match (&contract.lookup, &contract.key) {
@@ -229,6 +229,21 @@ fn reconcile(effect: &Effect, now: Timestamp) -> Next {
 fn horizon_passed(effect: &Effect, first_sent: Timestamp, now: Timestamp) -> bool {
     let tried = effect.attempts.len() > 1 || !effect.probes.is_empty();
     tried && now.ms_since(first_sent) > effect.contract().horizon_ms
+}
+
+/// Whether all that is missing is the second miss, and it is to be expected soon. A run that was left alone until after its
+/// horizon gets the first that late.
+fn is_nearly_proven(effect: &Effect, last: &Attempt, now: Timestamp) -> bool {
+    let contract = effect.contract();
+    let strong =
+        contract.lookup.as_ref().is_some_and(|lookup| lookup.consistency == Consistency::Strong);
+    let quiet_from = quiet_from(effect, last).plus_ms(contract.settle_ms);
+    let probes = probes_since(effect, last);
+    let first_miss =
+        probes.iter().find(|(at, result)| **result == ProbeResult::Miss && *at >= quiet_from);
+    // The lookup that comes a settle window after the first miss is among the next three (see `reconcile_backoff_ms`).
+    let soon = contract.settle_ms.saturating_add(8 * first_wait_ms(effect));
+    strong && first_miss.is_some_and(|(at, _)| now < at.plus_ms(soon))
 }
 
 fn reconcile_read(effect: &Effect) -> Next {
@@ -380,10 +395,15 @@ pub fn backoff_ms(effect: &Effect, made: u32, initial_ms: u64, max_ms: u64) -> u
 /// The wait before the next reconciliation move, after `made` of them.
 #[must_use]
 pub fn reconcile_backoff_ms(effect: &Effect, made: u32) -> u64 {
-    let contract = effect.contract();
-    let initial = contract.retry.initial_ms.max(contract.settle_ms / 4).max(1);
-    let longest = contract.settle_ms.max(initial).saturating_mul(16);
+    let initial = first_wait_ms(effect);
+    let longest = effect.contract().settle_ms.max(initial).saturating_mul(16);
     backoff_ms(effect, made, initial, RECONCILE_MAX_MS.min(longest))
+}
+
+/// The first wait of a reconciliation. Milliseconds.
+fn first_wait_ms(effect: &Effect) -> u64 {
+    let contract = effect.contract();
+    contract.retry.initial_ms.max(contract.settle_ms / 4).max(1)
 }
 
 /// The rule that decides a conflict without a person, if the slot declares one.

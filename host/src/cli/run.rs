@@ -73,6 +73,9 @@ impl Run {
         // What is said of the input from here on must not repeat a secret.
         engine.learn_secrets(&definition);
         check_input(&definition, &input)?;
+        if !self.detach {
+            check_settings(engine, &definition)?;
+        }
         let id = match &self.run_id {
             Some(id) => id.clone(),
             None => RunId::parse(format!("run-{}", open::random_word()?))?,
@@ -272,6 +275,23 @@ pub(super) fn read_input(given: &str) -> anyhow::Result<Value> {
     };
     twice_core::json::parse(&text, PAYLOAD_BYTES_MAX)
         .with_context(|| format!("the input in {what} is not strict JSON"))
+}
+
+/// Looks whether this worker could perform the effects that it is about to start a run for.
+///
+/// # Errors
+/// When a setting is missing or wrong, with everything that is.
+fn check_settings(engine: &Engine, definition: &Definition) -> anyhow::Result<()> {
+    let missing = engine.missing_settings(definition);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = missing.iter().map(|problem| format!("  - {problem}")).collect();
+    bail!(
+        "workflow `{}` could not perform its effects; nothing was started\n{}\nfix: set what is missing, or start the run for another worker with --detach",
+        definition.workflow.name,
+        lines.join("\n")
+    )
 }
 
 /// Holds an input against the workflow's schema.

@@ -4,7 +4,9 @@ use serde_json::json;
 use twice_core::chain::{self, Content, Head, NewEntry};
 use twice_core::contract::{Contract, KeyContract, Replay, RetentionBasis, Retry};
 use twice_core::effect::Effect;
-use twice_core::event::{AttemptStart, Authorization, Conflict, Proposal, Receipt, Source};
+use twice_core::event::{
+    AttemptStart, Authorization, Conflict, Observation, Proposal, Receipt, Source,
+};
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{Fence, Name};
 use twice_core::outcome::{RuleId, Verdict};
@@ -321,6 +323,26 @@ fn nothing_new_may_be_asked_for() {
     violated(true, entries, &["no_new_action"]);
     let requests = |case: &mut Outcome| case.after.1.seen.clear();
     violated(true, requests, &["no_new_action"]);
+}
+
+#[test]
+fn a_worker_that_wakes_up_too_late_may_say_what_it_was_told() {
+    let p = proposal(true, 2_500);
+    let mut more = life(&p);
+    more.push(EffectEvent::Observed(Observation {
+        what: "answer that its worker could not write".to_owned(),
+        attempt: Some(1),
+        verdict: Some(Verdict::Succeeded),
+        rule: None,
+        message: None,
+        status: Some(201),
+        external_id: None,
+        breach: false,
+        detail: json!({}),
+    }));
+    let (mut outcome, baseline) = sound(true);
+    outcome.again.0 = snapshot(&more, RunState::Completed, false);
+    assert_eq!(check(&outcome, &baseline), check(&sound(true).0, &baseline));
 }
 
 #[test]

@@ -25,6 +25,9 @@ use crate::tool::{AnyRequest, Call, Prepared};
 /// Most requests that one step has under way at a time; more wait for their turn.
 const CONCURRENT_MAX: usize = 64;
 
+/// How long a run waits whose request this worker lacks a setting for. Milliseconds.
+const SETTING_POLL_MS: u64 = 60_000;
+
 /// What an observation is called that rests on an answer which could not be written.
 const UNWRITTEN_ANSWER: &str = "answer that its worker could not write";
 /// The same of a lookup.
@@ -130,7 +133,7 @@ fn plan(
             Next::Lookup => {
                 return Ok(Planned::Move(Move::Lookup { effect: Box::new(effect.clone()) }));
             }
-            Next::Send { attempt } => match build(context, effect, slot) {
+            Next::Send { attempt } => match build(context, effect, slot, session.now()) {
                 Built::Ready(prepared) => {
                     let start = AttemptStart {
                         attempt,
@@ -173,9 +176,16 @@ enum Built {
 }
 
 /// Builds the request; one that cannot be built fails the effect, unless an earlier one may have happened.
-fn build(context: &StepContext, effect: &Effect, slot: &CompiledSlot) -> Built {
+fn build(context: &StepContext, effect: &Effect, slot: &CompiledSlot, now: Timestamp) -> Built {
     let prepared = match context.drivers().prepare(&call(effect, slot)) {
         Ok(prepared) => prepared,
+        // Nothing can be said about the effect by a worker that cannot ask; another, or this one later, may be able to.
+        Err(problem) if problem.is_setting() => {
+            return Built::Stop(Stop::Wait {
+                until: now.plus_ms(SETTING_POLL_MS),
+                why: format!("the request of effect {} cannot be built: {problem}", effect.id),
+            });
+        }
         Err(problem) if effect.state == State::Unknown => {
             return Built::Stop(Stop::Person {
                 why: format!(

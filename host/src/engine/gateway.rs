@@ -3,10 +3,11 @@
 
 use async_trait::async_trait;
 use serde_json::Value;
-use twice_core::effect::{Effect, Hold, State};
+use twice_core::effect::{Effect, Hold, Meant, State};
 use twice_core::event::{
     Conflict, ConflictDecision, ConflictRule, EffectEvent, Proposal, RunEvent,
 };
+use twice_core::identity::RequestHash;
 use twice_core::ids::{EffectId, Name};
 use twice_core::json;
 use twice_core::mutation;
@@ -14,7 +15,7 @@ use twice_core::time::Timestamp;
 use twice_sandbox::{EffectAnswer, EffectRequest, Host, LogLevel, Position, Suspend};
 
 use super::boundary::Boundary;
-use super::compiled::CompiledSlot;
+use super::compiled::{CompiledNode, CompiledSlot};
 use super::drive::{self, Stop};
 use super::durable::{DurableClock, DurableRandom};
 use super::error::EngineError;
@@ -44,8 +45,8 @@ pub(super) struct Gateway {
 
 /// Where a request leads.
 enum Routed {
-    /// To an effect of this run.
-    Own(EffectId),
+    /// To an effect of this run, by a request with that request hash.
+    Own { id: EffectId, request_hash: RequestHash },
     /// To the recorded effect of another run.
     Foreign(Box<Effect>),
     /// To an answer without an effect.
@@ -93,7 +94,7 @@ impl Gateway {
         let own: Vec<EffectId> = routes
             .iter()
             .filter_map(|route| match route {
-                Routed::Own(id) => Some(id.clone()),
+                Routed::Own { id, .. } => Some(id.clone()),
                 Routed::Foreign(_) | Routed::Answer(_) => None,
             })
             .collect();
@@ -104,9 +105,13 @@ impl Gateway {
         for route in routes {
             answers.push(match route {
                 Routed::Answer(answer) => answer,
-                Routed::Foreign(effect) => answer_of(&mut self.clock, &effect, false),
-                Routed::Own(id) => match self.session.effect(&id) {
-                    Some(effect) => answer_of(&mut self.clock, effect, true),
+                // What a person decided about a conflict holds for the run that owns the effect.
+                Routed::Foreign(effect) => answer_of(&mut self.clock, &effect, None),
+                Routed::Own { id, request_hash } => match self.session.effect(&id) {
+                    Some(effect) => {
+                        let decided = effect.decision_about(&request_hash);
+                        answer_of(&mut self.clock, effect, decided)
+                    }
                     None => refused_answer(&Refusal {
                         policy: "ledger",
                         message: format!("effect {id} vanished from its step"),
@@ -181,17 +186,18 @@ impl Gateway {
                     if let Some(stop) = open {
                         return Ok(Err(stop));
                     }
+                    let request_hash = proposal.request_hash.clone();
                     self.session.record(&id, EffectEvent::Proposed(proposal))?;
-                    return Ok(Ok(self.own(id)));
+                    return Ok(Ok(self.own(id, request_hash)));
                 }
-                Some(effect) if resolve::is_renewed(&effect) => {
+                Some(effect) if self.leads_on(&effect, &proposal, node, slot).await? => {
                     proposal = resolve::next_generation(&proposal, node, slot);
                 }
                 Some(effect) => {
                     // I6: asked for twice in this very call with other args, nobody knows which was meant. The first is
                     // answered before the second is met, as if one had been asked after the other.
-                    let other = effect.proposal.request_hash != proposal.request_hash;
-                    if other && self.asked.contains(&id) {
+                    let undecided = effect.meant_by(&proposal.request_hash) == Meant::Undecided;
+                    if undecided && self.asked.contains(&id) {
                         let first = std::slice::from_ref(&id);
                         let driven = drive::drive(&mut self.session, &self.context, first).await?;
                         if let Some(stop) = driven {
@@ -205,9 +211,30 @@ impl Gateway {
         }
     }
 
-    fn own(&mut self, id: EffectId) -> Routed {
+    /// Whether a request does not mean that effect, but one of a later generation: as a person decided of this request, or
+    /// because there is one by now, which it is compared with in the place of this.
+    async fn leads_on(
+        &self,
+        effect: &Effect,
+        proposal: &Proposal,
+        node: &CompiledNode,
+        slot: &CompiledSlot,
+    ) -> Result<bool, EngineError> {
+        match effect.meant_by(&proposal.request_hash) {
+            Meant::This => Ok(false),
+            Meant::NextGeneration => Ok(true),
+            Meant::Undecided if effect.is_renewed() => {
+                let next = resolve::effect_id(&resolve::next_generation(proposal, node, slot));
+                Ok(self.session.effect(&next).is_some()
+                    || slot.slot.shared && self.session.shared_effect(&next).await?.is_some())
+            }
+            Meant::Undecided => Ok(false),
+        }
+    }
+
+    fn own(&mut self, id: EffectId, request_hash: RequestHash) -> Routed {
         self.asked.push(id.clone());
-        Routed::Own(id)
+        Routed::Own { id, request_hash }
     }
 
     /// A request under an identity that is on record already.
@@ -218,11 +245,10 @@ impl Gateway {
         slot: &CompiledSlot,
     ) -> Result<Routed, EngineError> {
         let id = effect.id.clone();
-        let decided = effect.decisions.iter().any(|d| d.requested_hash == proposal.request_hash);
-        let same =
-            effect.proposal.request_hash == proposal.request_hash || mutation::is("ignore-args");
-        if same || decided {
-            return Ok(self.own(id));
+        let request_hash = proposal.request_hash.clone();
+        let meant = effect.meant_by(&request_hash);
+        if meant != Meant::Undecided || mutation::is("ignore-args") {
+            return Ok(self.own(id, request_hash));
         }
         match effect.state {
             State::Proposed | State::Authorized
@@ -245,7 +271,7 @@ impl Gateway {
                 }
             }
         }
-        Ok(self.own(id))
+        Ok(self.own(id, request_hash))
     }
 
     /// I6: nothing is sent; both requests are kept for the person (or the slot's rule) that decides.
@@ -305,16 +331,17 @@ impl Gateway {
     }
 }
 
-/// What the guest is told about an answered effect; its clock moves to when that was. What a person decided about a conflict
-/// holds for the run that owns the effect.
-fn answer_of(clock: &mut DurableClock, effect: &Effect, own: bool) -> EffectAnswer {
+/// What the guest is told about an answered effect, given what was decided about its very request; its clock moves to when
+/// the effect was answered.
+fn answer_of(
+    clock: &mut DurableClock,
+    effect: &Effect,
+    decided: Option<&ConflictDecision>,
+) -> EffectAnswer {
     if let Some(at) = effect.answered_at {
         clock.advance(at);
     }
-    if own
-        && let Some(decision) = effect.decisions.last()
-        && decision.decision == ConflictRule::Fail
-    {
+    if let Some(decision) = decided.filter(|decided| decided.decision == ConflictRule::Fail) {
         return EffectAnswer::Failed {
             code: "conflict".to_owned(),
             message: format!("decided by {}: {}", decision.who, decision.why),

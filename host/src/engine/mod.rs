@@ -45,7 +45,7 @@ use self::lease::{Heartbeat, LeaseClock};
 use self::observer::{Observer, Progress};
 use self::session::Session;
 use self::step::{StepContext, StepEnd};
-use crate::tool::{AnyRequest, Driver};
+use crate::tool::{AnyRequest, Driver, PrepareError};
 
 /// What performs effects: the drivers of all kinds of tools behind one object.
 pub type Performer = dyn Driver<Request = AnyRequest>;
@@ -235,6 +235,13 @@ impl Engine {
     /// Reads the secrets of a definition's tools, so that what is recorded and shown from now on is kept clean of them.
     pub fn learn_secrets(&self, definition: &Definition) {
         definition.tools.values().for_each(|tool| self.parts.drivers.learn_secrets(tool));
+    }
+
+    /// What this worker lacks to perform a definition's effects, each with the fix. Nothing is asked of a provider.
+    #[must_use]
+    pub fn missing_settings(&self, definition: &Definition) -> Vec<PrepareError> {
+        let tools = definition.tools.values();
+        tools.flat_map(|tool| self.parts.drivers.missing_settings(tool)).collect()
     }
 
     /// I10: what a person hands in is refused rather than changed.

@@ -12,7 +12,6 @@ use twice_core::time::Timestamp;
 use twice_core::{outcome, reconcile};
 use twice_ledger::{EffectFilter, LedgerError, OperatorAppend, RunChange, RunRecord};
 
-use super::resolve::is_renewed;
 use super::{Engine, EngineError};
 
 /// Who decides, and why.
@@ -54,6 +53,9 @@ pub enum DecisionError {
         /// What could be decided, and when.
         rule: &'static str,
     },
+    /// The receipt proves too little.
+    #[error(transparent)]
+    Receipt(#[from] outcome::NoExternalId),
     /// The executor or the ledger failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -69,7 +71,8 @@ impl Engine {
     /// Records what a person found out about an UNKNOWN effect; its run is due again at once.
     ///
     /// # Errors
-    /// [`DecisionError::NotNow`] unless the effect is UNKNOWN (or REQUESTED under a dead lease).
+    /// [`DecisionError::NotNow`] unless the effect is UNKNOWN (or REQUESTED under a dead lease);
+    /// [`DecisionError::Receipt`].
     pub async fn resolve(
         &self,
         id: &EffectId,
@@ -91,9 +94,24 @@ impl Engine {
         }
         let source = Source::Operator { who: decision.who.clone(), evidence: decision.why.clone() };
         let event = match finding {
-            Finding::Confirmed { result, external_id } => EffectEvent::Confirmed(Box::new(
-                outcome::receipt_by_person(&effect, result, external_id, source, at),
-            )),
+            Finding::Confirmed { result, external_id } => {
+                let definition = self.pinned(&run.id, &run.definition).await?;
+                let Some(operation) = definition.operation(&effect.proposal) else {
+                    return Err(not_now(
+                        &effect,
+                        "its run's definition does not have its operation",
+                    ));
+                };
+                let receipt = outcome::receipt_by_person(
+                    &effect,
+                    &operation.declarations,
+                    result,
+                    external_id,
+                    source,
+                    at,
+                )?;
+                EffectEvent::Confirmed(Box::new(receipt))
+            }
             Finding::Failed => EffectEvent::Failed(Failure {
                 code: "resolved".to_owned(),
                 message: format!("{} found that it did not happen: {}", decision.who, decision.why),
@@ -121,6 +139,12 @@ impl Engine {
         let (mut effect, run) = self.effect_and_run(id).await?;
         let requested_hash = match &effect.hold {
             Some(Hold::Conflict(conflict)) => conflict.requested_hash.clone(),
+            Some(Hold::Discrepancy(_)) if rule == ConflictRule::Renew => {
+                return Err(not_now(
+                    &effect,
+                    "it happened, though not as asked: let it stand (`--keep`) or fail (`--fail`); a new one would come on top",
+                ));
+            }
             Some(Hold::Discrepancy(_)) => effect.proposal.request_hash.clone(),
             None => return Err(not_now(&effect, "nothing about it is held for a decision")),
         };
@@ -206,7 +230,9 @@ impl Engine {
             let page = self.parts.ledger.effects(&filter).await?;
             for row in &page {
                 let effect = self.parts.ledger.effect(&row.id).await?;
-                found.extend(effect.filter(|effect| !is_renewed(effect)));
+                let renewed =
+                    |effect: &Effect| effect.is_renewed_for(&effect.proposal.request_hash);
+                found.extend(effect.filter(|effect| !renewed(effect)));
             }
             match page.last() {
                 Some(last) if page.len() == PAGE_MAX as usize => {

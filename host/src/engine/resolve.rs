@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use twice_core::effect::Effect;
-use twice_core::event::{ConflictRule, Proposal};
+use twice_core::event::Proposal;
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{EffectId, Name};
 use twice_core::json;
@@ -117,12 +116,6 @@ pub(super) fn next_generation(
     let mut identity = proposal.identity.clone();
     identity.generation += 1;
     with_identity(identity, node, slot, proposal.args.clone())
-}
-
-/// Whether a person ordered that the next request under this identity be a new logical action.
-#[must_use]
-pub(super) fn is_renewed(effect: &Effect) -> bool {
-    effect.decisions.last().is_some_and(|decision| decision.decision == ConflictRule::Renew)
 }
 
 /// The id of a proposal.

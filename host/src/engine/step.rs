@@ -197,7 +197,7 @@ async fn returned(
     let diverged: Vec<EffectId> = session
         .effects()
         .filter(|effect| effect.state == State::Confirmed && !asked.contains(&effect.id))
-        .filter(|effect| !super::resolve::is_renewed(effect))
+        .filter(|effect| !effect.is_renewed())
         .map(|effect| effect.id.clone())
         .collect();
     let node = context.node().node.name.clone();

@@ -100,6 +100,18 @@ pub enum PrepareError {
     },
 }
 
+impl PrepareError {
+    /// Whether a setting of this worker is wrong or missing, which a person may put right without anybody else noticing,
+    /// rather than what the workflow or the node asks for.
+    #[must_use]
+    pub const fn is_setting(&self) -> bool {
+        match self {
+            Self::Connection { .. } | Self::BaseUrl { .. } | Self::Secret { .. } => true,
+            Self::Template { .. } | Self::Request { .. } => false,
+        }
+    }
+}
+
 /// Performs the operations of one kind of tool. It never retries, follows or guesses.
 #[async_trait]
 pub trait Driver: Send + Sync + 'static {
@@ -119,6 +131,11 @@ pub trait Driver: Send + Sync + 'static {
     /// Reads the secrets that a tool declares, so that each is known before anything is recorded that could hold it. One
     /// that cannot be read is left to the request that needs it. A driver whose tools have no secrets has nothing to do.
     fn learn_secrets(&self, _tool: &Tool) {}
+
+    /// What a worker lacks that would perform operations of a tool: secrets that cannot be read, and the like.
+    fn missing_settings(&self, _tool: &Tool) -> Vec<PrepareError> {
+        Vec::new()
+    }
 
     /// Whether a value holds a known secret, in any of the forms that are looked for.
     fn holds_secret(&self, _value: &Value) -> bool {

@@ -61,6 +61,12 @@ impl Driver for Drivers {
         }
     }
 
+    fn missing_settings(&self, tool: &Tool) -> Vec<PrepareError> {
+        match &tool.kind {
+            ToolKind::Http(_) => self.http.missing_settings(tool),
+        }
+    }
+
     fn holds_secret(&self, value: &Value) -> bool {
         self.http.holds_secret(value)
     }

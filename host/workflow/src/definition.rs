@@ -1,11 +1,12 @@
 //! Definitions: what a run is pinned to when it starts (I9), as text and as digest.
 
 use serde_json::Value;
+use twice_core::event::Proposal;
 use twice_core::identity::{hash_text, tagged_sha256};
 use twice_core::ids::Name;
 use twice_core::json;
 
-use crate::model::Definition;
+use crate::model::{Definition, Operation};
 
 /// Why there is no definition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +81,12 @@ impl Definition {
             }
         }
         serde_json::from_value(value).map_err(malformed)
+    }
+
+    /// The pinned operation that a proposal is for.
+    #[must_use]
+    pub fn operation(&self, proposal: &Proposal) -> Option<&Operation> {
+        self.tools.get(&proposal.tool)?.operations.get(&proposal.operation)
     }
 
     /// The digest by which runs are pinned: `sha256:` and 64 hexadecimal digits.

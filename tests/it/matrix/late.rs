@@ -14,6 +14,7 @@ use twice_core::event::{Observation, Source};
 use twice_core::evidence::{self, Evidence};
 use twice_core::outcome::Verdict;
 use twice_core::reconcile::RULE_ABANDONED;
+use twice_core::time::Clock as _;
 use twice_provider_sim::{Fault, Switch, WaitFor};
 use twice_tests::host::{Host, Pace, Setup, Store, run_id};
 
@@ -203,7 +204,9 @@ fn what_a_lookup_told_a_worker_that_lost_its_lease_is_kept_as_well() {
         let lost = Switch::new(Fault::CommitThenDrop).times(1);
         let host = Host::start(one_refund(Class::Lookup, WINDOWS).switches([lost])).await;
         let host = Arc::new(host);
-        host.run("run-1", order("order-1", vec![ask("refund", "order-1", 1_000)])).await;
+        let end = host.run("run-1", order("order-1", vec![ask("refund", "order-1", 1_000)])).await;
+        let RunEnd::Waiting { until, .. } = end else { panic!("{end:?}") };
+        host.advance(until.ms_since(host.clock.now())).await;
 
         let (asleep, wake) = (mpsc::channel(), mpsc::channel());
         let (told, waking) = (asleep.0, std::sync::Mutex::new(wake.1));

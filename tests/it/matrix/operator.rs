@@ -132,6 +132,45 @@ fn a_conflict_is_decided_by_a_person() {
     });
 }
 
+/// The node asks for three amounts under one identity, one after the other.
+async fn three_amounts() -> Host {
+    let host = Host::start(one_refund(Class::KeyLookup, WINDOWS)).await;
+    let asks = [1_000, 2_000, 3_000].map(|cents| ask("refund", "order-1", cents));
+    let end = host.run("run-1", order("order-1", asks.to_vec())).await;
+    assert!(matches!(end, RunEnd::Halted { .. }), "{end:?}");
+    host
+}
+
+async fn decide(host: &Host, rule: ConflictRule) -> RunEnd {
+    let effects = host.effects("run-1").await;
+    let held = effects.iter().find(|effect| effect.hold.is_some()).unwrap();
+    host.engine.decide_conflict(&held.id, rule, &decision()).await.unwrap();
+    host.finish("run-1", Pace::Jump).await
+}
+
+#[test]
+fn a_decision_is_about_the_request_that_was_in_conflict_and_about_no_other() {
+    run(async {
+        let host = three_amounts().await;
+        let end = decide(&host, ConflictRule::Renew).await;
+        assert!(matches!(end, RunEnd::Halted { .. }), "nobody decided about the third: {end:?}");
+        let RunEnd::Completed(output) = decide(&host, ConflictRule::Renew).await else { panic!() };
+        let told = [0, 1, 2].map(|n| output["notes"][n]["body"]["amount_cents"].clone());
+        assert_eq!(told, [1_000, 2_000, 3_000].map(Value::from));
+        let counted = host.counted("refund").await;
+        assert_eq!((counted.requests, counted.effects), (3, 3), "each amount once");
+
+        let host = three_amounts().await;
+        let end = decide(&host, ConflictRule::Fail).await;
+        assert!(matches!(end, RunEnd::Halted { .. }), "{end:?}");
+        let RunEnd::Completed(output) = decide(&host, ConflictRule::Keep).await else { panic!() };
+        assert_eq!(output["notes"][0]["body"]["amount_cents"], 1_000, "{output}");
+        assert_eq!(output["notes"][1]["failed"], "conflict", "{output}");
+        assert_eq!(output["notes"][2]["body"]["amount_cents"], 1_000, "{output}");
+        assert_eq!(host.counted("refund").await.requests, 1);
+    });
+}
+
 #[test]
 fn a_slot_that_keeps_needs_no_person() {
     run(async {

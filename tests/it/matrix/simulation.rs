@@ -10,8 +10,8 @@ use twice_provider_sim::{Fault, Switch};
 use twice_tests::dice::Dice;
 use twice_tests::host::{Host, Pace, Setup, Store, run_id};
 use twice_tests::invariants::{Books, Tally, check};
-use twice_tests::world::schedule::{class_of, input, play_all, title};
-use twice_tests::world::{alone, run_ids};
+use twice_tests::world::schedule::{class_of, input, play_all, simulate, title};
+use twice_tests::world::{Theatre, alone, run_ids};
 
 use super::run;
 use super::tools::{Class, WINDOWS, Windows, for_each_within};
@@ -38,6 +38,18 @@ fn thousands_of_schedules_keep_the_invariants() {
     match alone(play_all(told("SEED"), told("SCHEDULES"), fresh())) {
         Ok(summary) => println!("{summary}"),
         Err(broken) => panic!("{broken}"),
+    }
+}
+
+#[test]
+fn a_seed_tells_the_whole_story() {
+    for seed in 0..10 {
+        let play = || {
+            let ended = alone(simulate(&Theatre::new(class_of(seed)), seed)).unwrap();
+            // Every instant, every attempt, every lookup and every answer.
+            format!("{ended:#?}")
+        };
+        assert_eq!(play(), play(), "{}", title(seed));
     }
 }
 
@@ -116,7 +128,7 @@ async fn schedule(dice: &mut Dice, host: &Arc<Host>, class: Class) {
     }
 }
 
-async fn simulate(seed: u64, tally: &mut Tally) {
+async fn over_http(seed: u64, tally: &mut Tally) {
     let (class, at) = (class_of(seed), title(seed));
     println!("{at}");
     let mut dice = Dice::new(seed);
@@ -135,7 +147,7 @@ fn schedules_over_http_keep_the_invariants() {
         told("SEED").map_or_else(|| (0..FIXED).chain([fresh()]).collect(), |seed| vec![seed]);
     let mut tally = Tally::default();
     for seed in &seeds {
-        run(simulate(*seed, &mut tally));
+        run(over_http(*seed, &mut tally));
     }
     println!("{tally:?}");
     assert!(seeds.len() == 1 || tally.all_seen(), "{tally:?}");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use twice_provider_sim::{Fault, Switch};
 use twice_tests::project::{Project, Provider, Worker};
 
-use super::shop::{SCRIPTED, script, shop, start};
+use super::shop::{REFUND, SCRIPTED, check_settled, order, script, shop, start, start_with};
 
 const RUN: &str = "run-1";
 const WAITS: &str = "a request is still under way";
@@ -91,4 +91,33 @@ fn who_does_not_want_to_wait_for_a_late_answer_interrupts() {
     assert_eq!(ran.code, Some(4), "{ran}");
     assert!(ran.stderr.contains("its effect is UNKNOWN"), "{ran}");
     check_in_doubt(&project, 0);
+}
+
+/// A worker is frozen while its request is under way; when it wakes up, another one has finished its run.
+#[test]
+fn a_worker_that_finds_its_lease_lost_keeps_the_answer_that_is_still_to_come() {
+    let provider = Provider::start();
+    provider.switch([Switch::new(Fault::PauseBeforeReplyUntil).times(1)]);
+    let project = shop(&provider);
+    project.edit("tools/payments.toml", "\ntimeout = \"3s\"", "\ntimeout = \"2m\"");
+    let args = start_with(REFUND, &order("order-1"), RUN, &["--wait", "0"]);
+    let mut worker = project.spawn(&args, &[]);
+    provider.wait_until_paused();
+    worker.stop();
+    project.ok(&["runs", "resume", RUN]);
+    let before = project.effects(RUN).remove(0);
+    worker.go_on();
+    worker.wait_for_complaint(WAITS);
+    provider.go_on();
+    let zombie = worker.finish();
+    assert_eq!(zombie.code, Some(4), "{zombie}");
+    assert!(zombie.stdout.contains("run run-1 is held by another worker"), "{zombie}");
+
+    check_settled(&project, RUN);
+    let effect = project.effects(RUN).remove(0);
+    assert_eq!(effect["external_receipt"], before["external_receipt"]);
+    let seen = &effect["observations"][0]["observation"];
+    assert_eq!((&seen["what"], &seen["verdict"]), (&json!("late answer"), &json!("SUCCEEDED")));
+    let refunds = &provider.counters().operations["refund"];
+    assert_eq!((refunds.requests, refunds.effects), (1, 1), "{refunds:?}");
 }

@@ -370,6 +370,8 @@ impl World<'_> {
     /// # Panics
     /// When the ledger cannot be read.
     pub async fn check(&self, at: &str, runs: &[RunId]) -> Result<Vec<Ended>, Broken> {
+        // What arrived too late is still being written down.
+        self.theatre.engine.settle_late().await;
         if let Some((invariant, what)) = lock(&self.stage.broken).first() {
             return Err(Broken { invariant, at: at.to_owned(), what: what.clone() });
         }

@@ -266,12 +266,13 @@ impl Between for Turntable {
         let stage = self.stage();
         let (run, fence) = (append.run.clone(), append.fence);
         let kind = stage.seats.count(Point::of(&append));
+        let made = i64::try_from(append.entries.len()).expect("they fit into memory");
         let write = async {
             let head = stage.ledger.append(append).await?;
-            let current = stage.ledger.run(&run).await?.map_or(fence, |run| run.fence);
-            if current != fence {
-                let what =
-                    format!("{run} was written to under {fence:?}, and held under {current:?}");
+            // Another worker may take the run right after the write, but not before it.
+            let before = stage.ledger.history(&run, head.seq - made - 1, 1).await?;
+            if let Some(newer) = before.iter().map(|entry| entry.fence).find(|at| *at > fence) {
+                let what = format!("{run} was written to under {fence:?} after {newer:?}");
                 stage.breaks("I7", what);
             }
             Ok(head)

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::success::exposed;
-use super::{Outcome, RuleId, Verdict};
+use super::success::{exposed, id_at};
+use super::{Declarations, Outcome, RuleId, Verdict};
 use crate::contract::ToolClass;
 use crate::effect::Effect;
 use crate::event::{
@@ -108,23 +108,42 @@ pub fn settle_probe(
     vec![probed, EffectEvent::Confirmed(Box::new(receipt))]
 }
 
-/// The receipt of an effect whose outcome a person found out; they show `result` themselves, so the guest may see it.
-#[must_use]
+/// The receipt of an effect of which a person found out that it happened: `result` as the provider shows it, of which the
+/// guest sees what the operation exposes, and the provider's id, which is looked for in the result when it is not given.
+///
+/// # Errors
+/// [`NoExternalId`] when the operation's results have an id and this one has none.
 pub fn receipt_by_person(
     effect: &Effect,
+    declarations: &Declarations,
     result: Value,
     external_id: Option<String>,
     source: Source,
     now: Timestamp,
-) -> Receipt {
-    Receipt {
-        external_id,
-        exposed: result.clone(),
-        result,
-        source,
-        rule: RuleId::new("operator"),
-        ..bare_receipt(effect, now)
+) -> Result<Receipt, NoExternalId> {
+    let pointer = declarations.external_id.as_deref();
+    let external_id = external_id.or_else(|| id_at(&result, pointer));
+    match (&external_id, pointer) {
+        (None, Some(pointer)) => Err(NoExternalId { pointer: pointer.to_owned() }),
+        (Some(_), _) | (None, None) => Ok(Receipt {
+            external_id,
+            exposed: exposed(&result, &declarations.expose),
+            result,
+            source,
+            rule: RuleId::new("operator"),
+            ..bare_receipt(effect, now)
+        }),
     }
+}
+
+/// A receipt without the provider's id, where the operation declares one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the receipt has no provider's id at `{pointer}`; give the object as the provider shows it, or the id by itself"
+)]
+pub struct NoExternalId {
+    /// Where it should be (JSON Pointer).
+    pub pointer: String,
 }
 
 fn reply_receipt(effect: &Effect, outcome: Outcome, now: Timestamp) -> Receipt {

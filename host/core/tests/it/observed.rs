@@ -5,8 +5,8 @@ use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, Observation, ProbeResult};
 use twice_core::evidence::{self, Evidence};
 use twice_core::outcome::{
-    Answer, Body, Declarations, Exchange, Fault, FaultKind, Sent, Verdict, classify, observe,
-    observe_lookup,
+    Answer, Body, Declarations, Exchange, Fault, FaultKind, RuleId, Sent, Verdict, classify,
+    observe, observe_lookup,
 };
 
 use crate::fixtures::{START, apply, contract, key, requested, start, unknown};
@@ -65,8 +65,8 @@ fn what_tells_nothing_is_not_kept() {
 
 #[track_caller]
 fn check_lookup(result: &ProbeResult, rule: &str, verdict: Option<Verdict>, id: Option<&str>) {
-    let kept = observe_lookup("lookup", result).unwrap();
-    assert_eq!((kept.rule.unwrap().0.as_str(), kept.verdict), (rule, verdict));
+    let kept = observe_lookup("lookup", result).expect("it told something");
+    assert_eq!((kept.rule, kept.verdict), (Some(RuleId::new(rule)), verdict));
     assert_eq!((kept.external_id.as_deref(), kept.attempt), (id, None));
 }
 

@@ -370,6 +370,19 @@ fn reconciliation_ends_at_its_horizon() {
     check(&doubtful(both()), horizon + 1, "lookup");
 }
 
+/// A first miss that comes after the horizon is not the last lookup, if a second one could settle it.
+#[test]
+fn a_proof_that_began_after_the_horizon_is_brought_to_its_end() {
+    let late = 3 * DAYS + 100;
+    let begun = misses(doubtful(lookup_only()), &[late]);
+    check(&begun, late + 59, "lookup");
+    check(&misses(begun.clone(), &[late + 59]), late + 60, "lookup");
+    check(&misses(begun.clone(), &[late + 60]), late + 61, "send 2");
+    check(&begun, late + 3_600, "person: horizon");
+    let lagging = misses(doubtful(lagging(lookup_only())), &[late]);
+    check(&lagging, late + 1, "person: horizon");
+}
+
 #[test]
 fn quarantine_waits_for_a_person_whatever_could_be_asked() {
     let reason = || UnknownReason {

@@ -35,6 +35,22 @@ async fn runs_are_listed_newest_first_in_pages() {
     }
 }
 
+/// By their bytes, in no language's order: pages of one database are those of another.
+#[tokio::test]
+async fn ids_are_ordered_by_their_bytes() {
+    for backend in all().await {
+        for id in ["b", "a_b", "B", "a-b", "ab", "A", "a.b", "aB"] {
+            backend.start(id).await;
+        }
+        let mut ordered = vec!["A", "B", "a-b", "a.b", "aB", "a_b", "ab", "b"];
+        for id in &ordered {
+            assert_eq!(backend.claimed("w1", None).await.run.id, run_id(id), "{}", backend.name);
+        }
+        ordered.reverse();
+        assert_eq!(ids(&backend, &RunFilter::default()).await, ordered, "{}", backend.name);
+    }
+}
+
 async fn ids(backend: &Backend, filter: &RunFilter) -> Vec<String> {
     let runs = backend.ledger.runs(filter).await.unwrap();
     runs.into_iter().map(|run| run.id.to_string()).collect()

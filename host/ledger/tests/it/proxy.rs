@@ -90,7 +90,7 @@ impl Proxy {
                         if self.is_cut(Cut::BeforeCommit) {
                             return;
                         }
-                        committing = true;
+                        (begun, committing) = (false, true);
                     }
                     if server.write_all(chunk).await.is_err() {
                         return;

@@ -79,8 +79,8 @@ impl HttpDriver {
         purpose: Purpose,
     ) -> Result<Prepared<HttpReady>, PrepareError> {
         let ToolKind::Http(tool) = &call.tool.kind;
-        let secrets = self.read_secrets(call, tool, template)?;
-        let base = self.base_url(call, tool)?;
+        let secrets = self.read_secrets(call.tool, tool, template)?;
+        let base = self.base_url(call.tool, tool)?;
         let key_carrier = match purpose {
             Purpose::Effect => call.operation.key_carrier.as_ref(),
             Purpose::Lookup => None,
@@ -120,51 +120,55 @@ impl HttpDriver {
 
     fn read_secrets(
         &self,
-        call: &Call<'_>,
-        tool: &HttpTool,
+        tool: &Tool,
+        http: &HttpTool,
         template: &HttpRequest,
     ) -> Result<BTreeMap<Name, String>, PrepareError> {
-        let mut secrets = BTreeMap::new();
-        for name in template::secrets_of(template) {
-            let failed = |reference: &str, problem: String| PrepareError::Secret {
-                tool: call.tool.name.to_string(),
-                name: name.to_string(),
-                reference: reference.to_owned(),
-                problem,
-            };
-            let reference = tool.secrets.get(name).ok_or_else(|| {
-                failed(
-                    "no reference",
-                    "the tool does not declare it; add it to `secrets`".to_owned(),
-                )
-            })?;
-            let value = self.secrets.read(reference).map_err(|error| {
-                // What is not a reference may be the value itself.
-                let shown = match &error {
-                    SecretError::BadReference => "no reference",
-                    SecretError::NotSet { .. }
-                    | SecretError::Unreadable { .. }
-                    | SecretError::NotText => reference,
-                };
-                failed(shown, error.to_string())
-            })?;
-            let registered =
-                self.redactor.write().unwrap_or_else(PoisonError::into_inner).add(&value);
-            registered.map_err(|error| failed(reference, error.to_string()))?;
-            self.secret_bytes_max.fetch_max(value.len(), Ordering::Relaxed);
-            secrets.insert(name.clone(), value);
-        }
-        Ok(secrets)
+        template::secrets_of(template)
+            .into_iter()
+            .map(|name| Ok((name.clone(), self.read_secret(tool, http, name)?)))
+            .collect()
     }
 
-    fn base_url(&self, call: &Call<'_>, tool: &HttpTool) -> Result<::url::Url, PrepareError> {
+    fn read_secret(
+        &self,
+        tool: &Tool,
+        http: &HttpTool,
+        name: &Name,
+    ) -> Result<String, PrepareError> {
+        let failed = |reference: &str, problem: String| PrepareError::Secret {
+            tool: tool.name.to_string(),
+            name: name.to_string(),
+            reference: reference.to_owned(),
+            problem,
+        };
+        let reference = http.secrets.get(name).ok_or_else(|| {
+            failed("no reference", "the tool does not declare it; add it to `secrets`".to_owned())
+        })?;
+        let value = self.secrets.read(reference).map_err(|error| {
+            // What is not a reference may be the value itself.
+            let shown = match &error {
+                SecretError::BadReference => "no reference",
+                SecretError::NotSet { .. }
+                | SecretError::Unreadable { .. }
+                | SecretError::NotText => reference,
+            };
+            failed(shown, error.to_string())
+        })?;
+        let registered = self.redactor.write().unwrap_or_else(PoisonError::into_inner).add(&value);
+        registered.map_err(|error| failed(reference, error.to_string()))?;
+        self.secret_bytes_max.fetch_max(value.len(), Ordering::Relaxed);
+        Ok(value)
+    }
+
+    fn base_url(&self, tool: &Tool, http: &HttpTool) -> Result<::url::Url, PrepareError> {
         let failed =
-            |problem: String| PrepareError::BaseUrl { tool: call.tool.name.to_string(), problem };
-        if tool.base_url.starts_with("env:") {
-            let read = self.secrets.read(&tool.base_url).map_err(|e| failed(e.to_string()))?;
+            |problem: String| PrepareError::BaseUrl { tool: tool.name.to_string(), problem };
+        if http.base_url.starts_with("env:") {
+            let read = self.secrets.read(&http.base_url).map_err(|e| failed(e.to_string()))?;
             url::base(&read).map_err(failed)
         } else {
-            url::base(&tool.base_url).map_err(failed)
+            url::base(&http.base_url).map_err(failed)
         }
     }
 
@@ -247,6 +251,13 @@ impl Driver for HttpDriver {
                 let _ = self.redactor.write().unwrap_or_else(PoisonError::into_inner).add(&value);
             }
         }
+    }
+
+    fn missing_settings(&self, tool: &Tool) -> Vec<PrepareError> {
+        let ToolKind::Http(http) = &tool.kind;
+        let secrets =
+            http.secrets.keys().filter_map(|name| self.read_secret(tool, http, name).err());
+        secrets.chain(self.base_url(tool, http).err()).collect()
     }
 
     fn holds_secret(&self, value: &Value) -> bool {
