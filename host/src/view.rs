@@ -198,7 +198,8 @@ impl EffectDetail {
             policy: effect.authorization.as_ref().map(|a| a.policy.clone()),
             failure: effect.failure.as_ref().map(json),
             held: effect.hold.as_ref().map(|hold| held(effect, hold)),
-            not_before: text(effect.not_before),
+            // What is settled waits for nothing, whatever it once waited for.
+            not_before: text(effect.not_before.filter(|_| !effect.state.is_final())),
             attempt_log: effect
                 .attempts
                 .iter()

@@ -5,7 +5,7 @@ use crate::contract::{Consistency, LookupBy, Replay, ToolClass};
 use crate::effect::{Attempt, Effect, Hold};
 use crate::event::{ConflictRule, Failure, ProbeResult, UnknownReason};
 use crate::identity::tagged_sha256;
-use crate::ids::Fence;
+use crate::ids::{EffectId, Fence};
 use crate::mutation;
 use crate::outcome::{RuleId, Verdict};
 use crate::time::Timestamp;
@@ -59,16 +59,21 @@ pub fn next(effect: &Effect, fence: Fence, now: Timestamp) -> Next {
         Some(Hold::Conflict(_)) => {
             return Next::Person {
                 why: format!(
-                    "effect {} was requested again with other args; decide with `twice effects conflict {} --keep|--fail|--renew`",
-                    effect.id, effect.id
+                    "effect {id} was requested again with other args; `twice effects show {id}` shows both requests. Decide with one \
+                     of: `twice effects conflict {id} --keep --reason 'WHY'` (the node gets the recorded receipt), \
+                     `twice effects conflict {id} --fail --reason 'WHY'` (the node gets an error), \
+                     `twice effects conflict {id} --renew --reason 'WHY'` (the other request becomes a new action)",
+                    id = effect.id
                 ),
             };
         }
         Some(Hold::Discrepancy(difference)) => {
             return Next::Person {
                 why: format!(
-                    "effect {} happened, but not as asked ({difference}); decide with `twice effects conflict {} --keep|--fail`",
-                    effect.id, effect.id
+                    "effect {id} happened, but not as asked ({difference}); decide with one of: \
+                     `twice effects conflict {id} --keep --reason 'WHY'` (the node gets the receipt as it is), \
+                     `twice effects conflict {id} --fail --reason 'WHY'` (the node gets an error)",
+                    id = effect.id
                 ),
             };
         }
@@ -349,10 +354,20 @@ fn after_absence(effect: &Effect, key_live: bool, last: &Attempt) -> Next {
 fn person(effect: &Effect, why: &str) -> Next {
     Next::Person {
         why: format!(
-            "effect {} is UNKNOWN and cannot be settled automatically: {why}; find out what happened at the provider, then `twice effects resolve {} --confirmed --receipt JSON` or `--failed`, with `--evidence TEXT`",
-            effect.id, effect.id
+            "effect {id} is UNKNOWN and cannot be settled automatically: {why}; find out what happened at the provider, then {}",
+            resolve_commands(&effect.id),
+            id = effect.id
         ),
     }
+}
+
+/// The commands by which a person says what became of an effect, complete but for what only they know.
+#[must_use]
+pub fn resolve_commands(effect: &EffectId) -> String {
+    format!(
+        "`twice effects resolve {effect} --confirmed --receipt '{{}}' --evidence 'HOW YOU KNOW'` (with what the provider shows of it, \
+         as JSON, for the receipt) or `twice effects resolve {effect} --failed --evidence 'HOW YOU KNOW'`"
+    )
 }
 
 fn failure(code: &str, message: String) -> Failure {

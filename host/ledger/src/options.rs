@@ -14,6 +14,8 @@ pub struct LedgerOptions {
     pub redactor: Arc<RwLock<Redactor>>,
     /// Replaces the database's clock, by which leases and due times are judged. `None` in production.
     pub now: Option<Clock>,
+    /// Whether a file that is missing is made.
+    pub create: bool,
     /// Connections for reading, beside the one for writing.
     pub readers: u32,
     /// How long another process may hold the database before one try to begin a write gives up. Milliseconds; a write
@@ -29,6 +31,7 @@ impl Default for LedgerOptions {
         Self {
             redactor: Arc::new(RwLock::new(Redactor::default())),
             now: None,
+            create: true,
             readers: 4,
             busy_timeout_ms: 5_000,
         }
@@ -39,6 +42,7 @@ impl std::fmt::Debug for LedgerOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LedgerOptions")
             .field("own_clock", &self.now.is_some())
+            .field("create", &self.create)
             .field("readers", &self.readers)
             .field("busy_timeout_ms", &self.busy_timeout_ms)
             .finish_non_exhaustive()

@@ -58,7 +58,7 @@ pub(crate) const fn is_poison(crashes: u32) -> bool {
 
 pub(crate) fn quarantine_reason(run: &RunId, crashes: u32) -> String {
     format!(
-        "{crashes} workers in a row vanished with it and it made no progress; find the cause, then `twice runs release {run}`"
+        "{crashes} workers in a row vanished with it and it made no progress; find the cause, then `twice runs release {run} --reason 'WHY'`"
     )
 }
 

@@ -14,7 +14,7 @@ use twice_core::time::Timestamp;
 
 use crate::dialect::postgres::{self, PostgresDialect};
 use crate::dialect::sqlite::SqliteDialect;
-use crate::dialect::{Dialect, Trouble};
+use crate::dialect::{Connection, Dialect, Trouble};
 use crate::rows::{self, Fields};
 use crate::stored::Cleaner;
 use crate::value::{Row, Value};
@@ -43,7 +43,8 @@ const OPEN_PAUSE: Duration = Duration::from_millis(25);
 
 impl SqlLedger {
     /// Opens the ledger at a path or URL (`twice.db`, `sqlite:twice.db`, `postgres://USER@HOST/DATABASE`) and brings it up
-    /// to this build's schema. A file is made when it is missing; a Postgres database has to be there. The password in a
+    /// to this build's schema. A file is made when it is missing, unless the
+    /// options say otherwise; one that is a database of something else is left alone. A Postgres database has to be there. The password in a
     /// URL becomes a secret of the redactor. Must be called within a Tokio runtime, which the writer then runs on.
     ///
     /// # Errors
@@ -53,16 +54,23 @@ impl SqlLedger {
         let mut tried = 0;
         let mut connection = loop {
             tried += 1;
-            match dialect.connect().await {
+            match connect(&*dialect).await {
                 Ok(connection) => break connection,
                 // A process that opens or closes the file holds locks for which SQLite's own busy timeout does not wait; a
                 // server may be just starting.
-                Err(error) if tried < OPEN_TRIES && dialect.judge(&error) == Trouble::InTheWay => {
+                Err(Refusal::Failed(error))
+                    if tried < OPEN_TRIES && dialect.judge(&error) == Trouble::InTheWay =>
+                {
                     tokio::time::sleep(OPEN_PAUSE * tried).await;
                 }
-                Err(error) => {
+                Err(refusal) => {
+                    dialect.close_readers().await;
                     let url = dialect.location().to_owned();
-                    return Err(LedgerError::Open { url, problem: dialect.explain(&error) });
+                    let problem = match refusal {
+                        Refusal::Failed(error) => dialect.explain(&error),
+                        Refusal::Objection(problem) => problem,
+                    };
+                    return Err(LedgerError::Open { url, problem });
                 }
             }
         };
@@ -110,6 +118,19 @@ impl SqlLedger {
     /// The instant to judge leases by; NULL for the database's own.
     fn instant(&self) -> Value {
         self.clock.as_ref().map(|clock| clock().0).into()
+    }
+}
+
+/// Why there is no connection.
+enum Refusal {
+    Failed(sqlx::Error),
+    Objection(String),
+}
+
+async fn connect(dialect: &dyn Dialect) -> Result<Box<dyn Connection>, Refusal> {
+    match dialect.objection().await.map_err(Refusal::Failed)? {
+        Some(problem) => Err(Refusal::Objection(problem)),
+        None => dialect.connect().await.map_err(Refusal::Failed),
     }
 }
 

@@ -320,6 +320,10 @@ mod tests {
         fn migrations(&self) -> &'static [Migration] {
             self.inner.migrations()
         }
+        async fn objection(&self) -> Result<Option<String>, sqlx::Error> {
+            self.inner.objection().await
+        }
+
         async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {
             self.connections.fetch_add(1, Ordering::Relaxed);
             let inner = self.inner.connect().await?;

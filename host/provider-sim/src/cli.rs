@@ -25,7 +25,8 @@ pub struct Options {
     /// Where to write the base URL once it listens.
     #[arg(long, value_name = "PATH")]
     pub ready_file: Option<PathBuf>,
-    /// A switch to start with, `NAME[@PATH]=VALUE[,times=N][,probability=P][,seed=S][,method=M]`. Replaces stored ones.
+    /// A switch to start with, `NAME[@PATH][=VALUE][,times=N][,probability=P][,seed=S][,method=M]`; all of them replace
+    /// those that the database remembers.
     #[arg(long = "switch", value_name = "SWITCH")]
     pub switches: Vec<Switch>,
 }

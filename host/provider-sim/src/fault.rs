@@ -268,7 +268,11 @@ impl Fault {
                 "it takes the path of a file, or nothing".to_owned(),
             ),
         };
-        if fits { Ok(()) } else { Err(format!("{wanted}; `{value}` is not that")) }
+        match (fits, none) {
+            (true, _) => Ok(()),
+            (false, true) => Err(format!("{wanted}; none is given")),
+            (false, false) => Err(format!("{wanted}; `{value}` is not that")),
+        }
     }
 
     const fn is_a_delay(self) -> bool {

@@ -143,30 +143,34 @@ impl fmt::Display for Switch {
 impl FromStr for Switch {
     type Err = SwitchError;
 
-    /// `NAME[@PATH]=VALUE[,times=N][,probability=P][,seed=S][,method=M]`, where VALUE is `on`, JSON, or text.
+    /// `NAME[@PATH][=VALUE][,times=N][,probability=P][,seed=S][,method=M]`, where VALUE is JSON, text, or `on` (which may be
+    /// left out) for a fault that needs none.
     fn from_str(text: &str) -> Result<Self, SwitchError> {
         let refuse = |problem: String| SwitchError { switch: text.to_owned(), problem };
-        let (target, mut rest) = text
-            .split_once('=')
-            .ok_or_else(|| refuse("write NAME=VALUE, or NAME=on when it takes none".to_owned()))?;
+        let mut rest = text;
+        let mut options = Vec::new();
+        while let Some((before, option)) = rest.rsplit_once(',')
+            && let Some((option, value)) = option.split_once('=')
+            && matches!(option, "times" | "probability" | "seed" | "method")
+        {
+            options.push((option, value));
+            rest = before;
+        }
+        let (target, rest) = rest.split_once('=').unwrap_or((rest, "on"));
         let (name, path) = match target.split_once('@') {
             Some((name, path)) => (name, Some(path.to_owned())),
             None => (target, None),
         };
         let mut switch = Self::new(name.parse::<Fault>().map_err(refuse)?);
         switch.path = path;
-        while let Some((before, option)) = rest.rsplit_once(',')
-            && let Some((option, value)) = option.split_once('=')
-        {
+        for (option, value) in options {
             let number = || refuse(format!("`{value}` is not a number for {option}"));
             match option {
                 "times" => switch.times = Some(value.parse().map_err(|_| number())?),
                 "probability" => switch.probability = Some(value.parse().map_err(|_| number())?),
                 "seed" => switch.seed = Some(value.parse().map_err(|_| number())?),
-                "method" => switch.method = Some(value.to_owned()),
-                _ => break,
+                _ => switch.method = Some(value.to_owned()),
             }
-            rest = before;
         }
         switch.value = match rest {
             "on" => Value::Null,

@@ -1,5 +1,6 @@
 //! Builds a node written in Rust: the few steps that an author would otherwise have to know.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -83,7 +84,7 @@ pub enum BuildError {
 }
 
 /// Builds the package in `dir` for release and makes a component of it. Adds the target to the toolchain when it is missing.
-/// `say` gets a line for each step that takes time. Blocks.
+/// `say` gets a line for each step that takes time, among them what cargo says when it says it. Blocks.
 ///
 /// # Errors
 /// See [`BuildError`].
@@ -93,8 +94,7 @@ pub fn build_rust_node(dir: &Path, say: &mut dyn FnMut(&str)) -> Result<Built, B
         .canonicalize()
         .map_err(|_| BuildError::NoPackage { dir: dir.to_owned() })?;
     ensure_target(dir, say)?;
-    say(&format!("building {}", dir.display()));
-    let output = cargo_build(dir, &manifest)?;
+    let output = cargo_build(dir, &manifest, say)?;
     if !output.status.success() {
         let diagnostics = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
         return Err(BuildError::Failed { dir: dir.to_owned(), diagnostics });
@@ -128,7 +128,11 @@ fn ensure_target(dir: &Path, say: &mut dyn FnMut(&str)) -> Result<(), BuildError
     Err(BuildError::NoTarget { problem: String::from_utf8_lossy(&added.stderr).trim().to_owned() })
 }
 
-fn cargo_build(dir: &Path, manifest: &Path) -> Result<Output, BuildError> {
+fn cargo_build(
+    dir: &Path,
+    manifest: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<Output, BuildError> {
     let mut command = Command::new(tool("CARGO", "cargo"));
     command
         .current_dir(dir)
@@ -144,7 +148,34 @@ fn cargo_build(dir: &Path, manifest: &Path) -> Result<Output, BuildError> {
         let remap = Value::from(format!("--remap-path-prefix={}=cargo", home.display()));
         command.arg("--config").arg(format!("target.{TARGET}.rustflags=[{remap}]"));
     }
-    output(&mut command)
+    followed(&mut command, say)
+}
+
+/// As [`output`], handing on what goes to standard error line by line.
+fn followed(command: &mut Command, say: &mut dyn FnMut(&str)) -> Result<Output, BuildError> {
+    let tool = command.get_program().to_string_lossy().into_owned();
+    let failed = |source| BuildError::NoTool { tool: tool.clone(), source };
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = piped.map_err(failed)?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    // Both are read at once: a pipe that is full stops its writer.
+    let (stdout, stderr) = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut all = Vec::new();
+            let read = stdout.map(|mut stdout| stdout.read_to_end(&mut all)).transpose();
+            read.map(|_| all)
+        });
+        let mut all = Vec::new();
+        for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).split(b'\n')) {
+            let Ok(line) = line else { break };
+            say(String::from_utf8_lossy(&line).trim());
+            all.extend_from_slice(&line);
+            all.push(b'\n');
+        }
+        (reading.join().unwrap_or_else(|_| Ok(Vec::new())), all)
+    });
+    let status = child.wait();
+    Ok(Output { status: status.map_err(failed)?, stdout: stdout.map_err(failed)?, stderr })
 }
 
 /// The tool that the caller's own cargo uses, or the one on the PATH.

@@ -1,10 +1,7 @@
 //! `twice check`
 
-use std::sync::{Arc, RwLock};
-
 use clap::Args;
 use twice_core::ids::Name;
-use twice_core::redact::Redactor;
 use twice_workflow::Project;
 use twice_workflow::model::Node;
 
@@ -17,7 +14,7 @@ use super::out::Out;
 pub(super) struct Check {
     /// Print one JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl Check {
@@ -81,8 +78,7 @@ async fn unregistered<'a>(
     place: &Place,
     project: &'a Project,
 ) -> anyhow::Result<Vec<(&'a Name, &'a Node)>> {
-    let redactor = Arc::new(RwLock::new(Redactor::default()));
-    let Some(ledger) = place.ledger_if_there(&redactor).await? else { return Ok(Vec::new()) };
+    let Some(ledger) = place.ledger_if_there().await? else { return Ok(Vec::new()) };
     let mut missing = Vec::new();
     for workflow in project.workflows.values() {
         for node in &workflow.nodes {

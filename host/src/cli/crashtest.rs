@@ -2,24 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use serde_json::Value;
 use twice_core::limits::PAYLOAD_BYTES_MAX;
-use twice_core::redact::Redactor;
 use twice_workflow::model::Definition;
-use twice_workflow::units::{duration_ms, duration_text};
+use twice_workflow::units::duration_text;
 
 use super::exit::Exit;
+use super::given;
 use super::open::{self, Place};
 use super::out::Out;
 use super::run::{check_input, read_input};
 use super::term::{Column, Progress};
 use crate::crashtest::worker::{WorkerConfig, work};
 use crate::crashtest::{
-    self, CaseReport, Finding, Follower, PAUSE_MIN_MS, Plan, Report, Severity, Verdict, spec,
+    self, CaseReport, Finding, Follower, Plan, Report, Severity, Verdict, spec,
 };
 
 /// How long a run is left alone after a crash unless the command says otherwise.
@@ -37,11 +36,11 @@ pub(super) struct Crashtest {
     #[arg(long, value_name = "FILE|JSON")]
     input: String,
     /// Time that goes by for the run between a crash and the resume, e.g. 48h; the test does not wait for it
-    #[arg(long, value_name = "DURATION", default_value = PAUSE)]
-    pause: String,
+    #[arg(long, value_name = "DURATION", default_value = PAUSE, value_parser = given::pause_ms)]
+    pause: u64,
     /// Only crash at this boundary
-    #[arg(long, value_name = "NAME")]
-    boundary: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = given::boundary)]
+    boundary: Option<spec::Place>,
     /// Write the result as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -50,7 +49,7 @@ pub(super) struct Crashtest {
     report: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// The worker of a crash test, which is started by it.
@@ -89,23 +88,10 @@ impl Crashtest {
     }
 
     async fn plan(&self, out: &Out, place: &Place) -> anyhow::Result<Plan> {
-        let pause_ms = duration_ms(&self.pause).ok_or_else(|| {
-            anyhow!(
-                "`{}` is no duration\nfix: write a whole number and a unit, e.g. 90s, 48h, 30d",
-                self.pause
-            )
-        })?;
-        if pause_ms < PAUSE_MIN_MS {
-            bail!(
-                "a pause of {} is shorter than a lease, so that nobody could take the run up\nfix: give {} or more",
-                self.pause,
-                duration_text(PAUSE_MIN_MS)
-            );
-        }
-        let only = self.boundary.as_deref().map(boundary).transpose()?;
+        let (pause_ms, only) = (self.pause, self.boundary);
         let project = place.project(out)?;
         let root = place.root()?;
-        let ledger = place.ledger(&Arc::new(RwLock::new(Redactor::default()))).await?;
+        let ledger = place.ledger().await?;
         let definition = open::define(&project, ledger.as_ref(), &self.workflow).await?;
         let input = read_input(&self.input)?;
         check_input(&definition, &input)?;
@@ -134,13 +120,6 @@ impl CrashtestWorker {
         work(&config).await?;
         Ok(Exit::Done)
     }
-}
-
-fn boundary(name: &str) -> anyhow::Result<spec::Place> {
-    spec::Place::parse(name).ok_or_else(|| {
-        let known: Vec<&str> = spec::Place::all().map(spec::Place::as_str).collect();
-        anyhow!("there is no boundary `{name}`\nfix: use one of {}", known.join(", "))
-    })
 }
 
 /// `examples/<tool>.<operation>.json`, for each operation that the workflow may use and that has one.

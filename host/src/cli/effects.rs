@@ -1,23 +1,26 @@
 //! `twice effects`
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::{ArgGroup, Args, Subcommand};
+use serde_json::Value;
 use twice_core::effect::{Effect, State};
-use twice_core::event::{ConflictRule, Observation};
-use twice_core::evidence::{self, Evidence};
+use twice_core::event::ConflictRule;
 use twice_core::ids::{EffectId, RunId};
-use twice_core::limits::{PAGE_MAX, PAYLOAD_BYTES_MAX};
+use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
-use twice_core::time::Timestamp;
-use twice_ledger::{EffectFilter, Ledger};
+use twice_ledger::{EffectFilter, EffectRow, Ledger};
 
+use super::effect_text;
 use super::exit::Exit;
+use super::given;
 use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
 use super::run;
+use super::runs;
 use super::term::Column;
 use crate::engine::Engine;
 use crate::engine::operator::{Decision, Finding};
@@ -26,7 +29,7 @@ use crate::view::{EffectDetail, EffectView, EntryView};
 /// List, show and settle effects.
 #[derive(Debug, Subcommand)]
 pub(super) enum Effects {
-    /// List effects
+    /// List effects: of one run in the order in which they were asked for, else by their ids
     List(List),
     /// Show everything that is known of one effect
     Show(Show),
@@ -38,13 +41,13 @@ pub(super) enum Effects {
     Conflict(Conflict),
 }
 
-/// List effects.
+/// List effects: of one run in the order in which they were asked for, else by their ids.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("which").args(["unknown", "waiting", "conflict", "state"])))]
 pub(super) struct List {
     /// Only those of this run
-    #[arg(long)]
-    run: Option<String>,
+    #[arg(long, value_parser = given::run_id)]
+    run: Option<RunId>,
     /// Only those of unknown outcome
     #[arg(long)]
     unknown: bool,
@@ -55,11 +58,11 @@ pub(super) struct List {
     #[arg(long)]
     conflict: bool,
     /// Only those in this state
-    #[arg(long)]
-    state: Option<String>,
+    #[arg(long, value_parser = given::effect_state)]
+    state: Option<State>,
     /// Only those after this one, for the next page
-    #[arg(long, value_name = "EFFECT")]
-    after: Option<String>,
+    #[arg(long, value_name = "EFFECT", value_parser = given::effect_id)]
+    after: Option<EffectId>,
     /// At most so many
     #[arg(long, default_value_t = 50)]
     limit: u32,
@@ -72,6 +75,7 @@ pub(super) struct List {
 #[derive(Debug, Args)]
 pub(super) struct Show {
     /// The effect, or the beginning of its id if that is unique
+    #[arg(value_parser = given::effect)]
     effect: String,
     /// Print one JSON document
     #[arg(long)]
@@ -84,13 +88,17 @@ pub(super) struct Reconcile {
     /// How long to stay with each run
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     wait: u64,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 /// Record what you found out about an effect of unknown outcome.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("finding").args(["confirmed", "failed"]).required(true)))]
 pub(super) struct Resolve {
-    /// The effect
+    /// The effect, or the beginning of its id if that is unique
+    #[arg(value_parser = given::effect)]
     effect: String,
     /// It happened
     #[arg(long, requires = "receipt")]
@@ -99,24 +107,28 @@ pub(super) struct Resolve {
     #[arg(long)]
     failed: bool,
     /// What the provider shows, as JSON
-    #[arg(long, value_name = "JSON")]
-    receipt: Option<String>,
+    #[arg(long, value_name = "JSON", value_parser = given::json)]
+    receipt: Option<Value>,
     /// The provider's id of it
     #[arg(long, value_name = "ID")]
     external_id: Option<String>,
     /// How you know; recorded
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given::reason)]
     evidence: String,
     /// Who decides (default: the user of this process)
     #[arg(long, env = "USER", value_name = "NAME")]
     by: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 /// Decide about an effect that was requested again with other args.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("rule").args(["keep", "fail", "renew"]).required(true)))]
 pub(super) struct Conflict {
-    /// The effect
+    /// The effect, or the beginning of its id if that is unique
+    #[arg(value_parser = given::effect)]
     effect: String,
     /// The node gets the recorded receipt
     #[arg(long)]
@@ -128,14 +140,27 @@ pub(super) struct Conflict {
     #[arg(long)]
     renew: bool,
     /// Why; recorded
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given::reason)]
     reason: String,
     /// Who decides (default: the user of this process)
     #[arg(long, env = "USER", value_name = "NAME")]
     by: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 impl Effects {
+    pub(super) const fn prints_json(&self) -> bool {
+        match self {
+            Self::List(command) => command.json,
+            Self::Show(command) => command.json,
+            Self::Reconcile(command) => command.json,
+            Self::Resolve(command) => command.json,
+            Self::Conflict(command) => command.json,
+        }
+    }
+
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         match self {
             Self::List(list) => list.run(out, place).await,
@@ -149,26 +174,23 @@ impl Effects {
 
 impl List {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let ledger = place.ledger(&Arc::default()).await?;
-        let state = match &self.state {
-            Some(word) => match State::parse(&word.to_ascii_uppercase()) {
-                Some(state) => Some(state),
-                None => bail!(
-                    "there is no effect state `{word}`\nfix: one of PROPOSED, AUTHORIZED, REQUESTED, CONFIRMED, FAILED, UNKNOWN"
-                ),
-            },
-            None => self.unknown.then_some(State::Unknown),
-        };
+        let ledger = place.ledger().await?;
         let filter = EffectFilter {
-            run: self.run.clone().map(RunId::parse).transpose()?,
-            state,
+            run: self.run.clone(),
+            state: self.state.or_else(|| self.unknown.then_some(State::Unknown)),
             held: self.conflict,
             waiting: self.waiting,
-            after: self.after.clone().map(EffectId::parse).transpose()?,
+            after: self.after.clone(),
             limit: self.limit.clamp(1, PAGE_MAX),
         };
-        let effects: Vec<EffectView> =
-            ledger.effects(&filter).await?.iter().map(EffectView::of).collect();
+        let rows = match &self.run {
+            Some(run) => {
+                runs::find(ledger.as_ref(), run).await?;
+                in_order(ledger.as_ref(), run, filter).await?
+            }
+            None => ledger.effects(&filter).await?,
+        };
+        let effects: Vec<EffectView> = rows.iter().map(EffectView::of).collect();
         if self.json {
             out.json(&effects);
             return Ok(Exit::Done);
@@ -207,7 +229,7 @@ impl List {
 
 impl Show {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let ledger = place.ledger(&Arc::default()).await?;
+        let ledger = place.ledger().await?;
         let effect = find(ledger.as_ref(), &self.effect).await?;
         let run = ledger.run(&effect.run).await?;
         let history = history(ledger.as_ref(), &effect).await?;
@@ -217,86 +239,15 @@ impl Show {
             out.json(&detail);
         } else {
             let person = run.is_some_and(|run| run.state == RunState::Halted);
-            print_effect(out, &detail, &effect, person);
+            effect_text::print(out, &detail, &effect, person);
         }
         Ok(Exit::Done)
     }
 }
 
-/// `person`: its run waits for one.
-fn print_effect(out: &Out, effect: &EffectDetail, folded: &Effect, person: bool) {
-    let mut lines = vec![
-        ("effect_id", effect.effect_id.clone()),
-        ("run_id", effect.run_id.clone()),
-        ("type", effect.kind.clone()),
-        ("request_hash", effect.request_hash.clone()),
-        ("idempotency_key", effect.idempotency_key.clone()),
-        ("provider_key", effect.provider_key.clone()),
-        ("state", effect.state.clone()),
-        ("attempts", effect.attempts.to_string()),
-        ("args", effect.args.to_string()),
-        ("tool class", effect.tool_class.clone()),
-    ];
-    let optional = [
-        ("policy", effect.policy.clone()),
-        ("external_receipt", effect.external_receipt.as_ref().map(ToString::to_string)),
-        ("failure", effect.failure.as_ref().map(ToString::to_string)),
-        ("waits until", effect.not_before.clone()),
-        ("held", effect.held.as_ref().map(ToString::to_string)),
-        ("last_error", effect.last_error.clone()),
-    ];
-    lines.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    lines.extend(effect.attempt_log.iter().map(|attempt| ("attempt", attempt.to_string())));
-    let requested = effect.history.iter().filter(|entry| entry.kind == "requested");
-    lines.extend(requested.map(|entry| ("request", entry.body["data"]["request"].to_string())));
-    lines.extend(effect.lookups.iter().map(|lookup| ("lookup", lookup.to_string())));
-    lines.extend(folded.observed.iter().map(|(at, seen)| ("observed", observed(*at, seen))));
-    let in_doubt = effect.state == State::Unknown.as_str() && person;
-    let evidence = evidence::of(folded).filter(|_| in_doubt);
-    lines.extend(evidence.map(|found| ("evidence", how_to_resolve(&folded.id, found))));
-    lines.extend(effect.decisions.iter().map(|decision| ("decision", decision.to_string())));
-    out.fields(&lines);
-}
-
-/// One thing that arrived and was not applied, in words.
-fn observed(at: Timestamp, seen: &Observation) -> String {
-    let mut text = format!("{at} {}", seen.what);
-    if let Some(attempt) = seen.attempt {
-        text.push_str(&format!(", of attempt {attempt}"));
-    }
-    if let Some(message) = &seen.message {
-        text.push_str(&format!(": {message}"));
-    }
-    let facts = [
-        seen.verdict.map(|verdict| format!("verdict {}", verdict.as_str())),
-        seen.rule.as_ref().map(|rule| format!("rule {rule}")),
-        seen.external_id.as_ref().map(|id| format!("external id {id}")),
-    ];
-    let facts: Vec<String> = facts.into_iter().flatten().collect();
-    if !facts.is_empty() {
-        text.push_str(&format!(" ({})", facts.join(", ")));
-    }
-    text + "; not applied: it changed nothing"
-}
-
-/// What a person may make of what arrived too late.
-fn how_to_resolve(effect: &EffectId, evidence: Evidence<'_>) -> String {
-    let (says, command) = match evidence {
-        Evidence::Happened(seen) => {
-            let id = seen.external_id.as_ref();
-            let id = id.map_or_else(String::new, |id| format!(" --external-id {id}"));
-            ("that it happened", format!("--confirmed --receipt JSON{id}"))
-        }
-        Evidence::DidNotHappen(_) => ("that it did not happen", "--failed".to_owned()),
-    };
-    format!(
-        "what was observed says {says}. If the provider shows the same: `twice effects resolve {effect} {command} --evidence TEXT`"
-    )
-}
-
 impl Reconcile {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(out, false))).await?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, self.json)))?;
         let done = self.reconcile_on(&engine, out).await;
         open::take_leave(&engine, out).await;
         done
@@ -311,17 +262,25 @@ impl Reconcile {
         let mut runs: Vec<RunId> =
             engine.ledger().effects(&filter).await?.into_iter().map(|row| row.run).collect();
         runs.dedup();
-        if runs.is_empty() {
+        if runs.is_empty() && !self.json {
             out.line("no effect is of unknown outcome");
         }
         let mut exit = Exit::Done;
+        let mut reports = Vec::new();
         for id in runs {
             let Some(record) = engine.ledger().run(&id).await? else { continue };
-            let end = run::resume(engine, out, &record, self.wait, false).await?;
-            run::report(out, &id, &end, false);
+            let end = run::resume(engine, out, &record, self.wait, self.json).await?;
+            if self.json {
+                reports.push(run::outcome(&id, &end));
+            } else {
+                run::report(out, &id, &end, false);
+            }
             if Exit::of_run(&end) != Exit::Done {
                 exit = Exit::RunWaits;
             }
+        }
+        if self.json {
+            out.json(&reports);
         }
         Ok(exit)
     }
@@ -329,19 +288,17 @@ impl Reconcile {
 
 impl Resolve {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
         let effect = find(engine.ledger().as_ref(), &self.effect).await?;
         let finding = if self.confirmed {
-            let text = self.receipt.as_deref().unwrap_or_default();
-            let result = twice_core::json::parse(text, PAYLOAD_BYTES_MAX)
-                .context("--receipt is not strict JSON")?;
+            let result = self.receipt.clone().unwrap_or_default();
             Finding::Confirmed { result, external_id: self.external_id.clone() }
         } else {
             Finding::Failed
         };
-        let decision = decision(&self.by, &self.evidence, "--evidence")?;
+        let decision = decision(&self.by, &self.evidence);
         let effect = engine.resolve(&effect.id, finding, &decision).await?;
-        settled(out, &effect);
+        settled(out, engine.ledger().as_ref(), &effect, self.json).await?;
         engine.ledger().close().await;
         Ok(Exit::Done)
     }
@@ -349,37 +306,81 @@ impl Resolve {
 
 impl Conflict {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
         let effect = find(engine.ledger().as_ref(), &self.effect).await?;
         let rule = match (self.keep, self.fail) {
             (true, _) => ConflictRule::Keep,
             (false, true) => ConflictRule::Fail,
             (false, false) => ConflictRule::Renew,
         };
-        let decision = decision(&self.by, &self.reason, "--reason")?;
+        let decision = decision(&self.by, &self.reason);
         let effect = engine.decide_conflict(&effect.id, rule, &decision).await?;
-        settled(out, &effect);
+        settled(out, engine.ledger().as_ref(), &effect, self.json).await?;
         engine.ledger().close().await;
         Ok(Exit::Done)
     }
 }
 
-fn settled(out: &Out, effect: &Effect) {
+async fn settled(
+    out: &Out,
+    ledger: &dyn Ledger,
+    effect: &Effect,
+    as_json: bool,
+) -> anyhow::Result<()> {
+    if as_json {
+        // No worker holds a run that a person decided about.
+        out.json(&EffectDetail::of(effect, false, history(ledger, effect).await?));
+        return Ok(());
+    }
     out.status_line(
         &format!("effect {} is ", effect.id),
         effect.state.as_str(),
         &format!("; its run {} may go on: `twice runs resume {}`", effect.run, effect.run),
     );
+    Ok(())
 }
 
-fn decision(by: &Option<String>, why: &str, option: &str) -> anyhow::Result<Decision> {
-    if why.trim().is_empty() {
-        bail!(
-            "{option} is empty\nfix: say how you know; it is recorded for whoever audits this run"
-        );
-    }
+fn decision(by: &Option<String>, why: &str) -> Decision {
     let who = by.clone().unwrap_or_else(|| "unknown".to_owned());
-    Ok(Decision { who, why: why.to_owned() })
+    Decision { who, why: why.to_owned() }
+}
+
+/// The effects of a run in the order in which they were first asked for.
+async fn in_order(
+    ledger: &dyn Ledger,
+    run: &RunId,
+    filter: EffectFilter,
+) -> anyhow::Result<Vec<EffectRow>> {
+    let mut first_seen: HashMap<EffectId, i64> = HashMap::new();
+    let mut after = 0;
+    loop {
+        let page = ledger.history(run, after, PAGE_MAX).await?;
+        for entry in &page {
+            if let Some(effect) = &entry.effect {
+                first_seen.entry(effect.clone()).or_insert(entry.seq);
+            }
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE_MAX as usize => after = last.seq,
+            Some(_) | None => break,
+        }
+    }
+    let place = |id: &EffectId| first_seen.get(id).copied().unwrap_or(i64::MAX);
+    let begin = filter.after.as_ref().map_or(0, place);
+    let mut rows = Vec::new();
+    let mut all = EffectFilter { after: None, limit: PAGE_MAX, ..filter.clone() };
+    loop {
+        let page = ledger.effects(&all).await?;
+        let full = page.len() == PAGE_MAX as usize;
+        all.after = page.last().map(|row| row.id.clone());
+        rows.extend(page.into_iter().filter(|row| place(&row.id) > begin));
+        if !full {
+            break;
+        }
+    }
+    rows.sort_by_key(|row| place(&row.id));
+    rows.truncate(filter.limit as usize);
+    Ok(rows)
 }
 
 /// The entries about an effect, in their order.
@@ -402,11 +403,6 @@ async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
     if let Ok(id) = EffectId::parse(given.to_owned()) {
         let found = ledger.effect(&id).await?;
         return found.ok_or_else(|| absent(given));
-    }
-    if !given.starts_with("eff_") || given.len() < 8 {
-        bail!(
-            "`{given}` is not an effect id\nfix: give `eff_…` as `twice effects list` shows it, at least 8 characters"
-        );
     }
     let mut found = Vec::new();
     let mut filter = EffectFilter { limit: PAGE_MAX, ..EffectFilter::default() };

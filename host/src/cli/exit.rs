@@ -15,6 +15,8 @@ pub(super) enum Exit {
     RunFailed,
     /// The run waits, or needs a person.
     RunWaits,
+    /// Ctrl-C ended it.
+    Interrupted,
 }
 
 impl Exit {
@@ -26,6 +28,7 @@ impl Exit {
             Self::Error => 1,
             Self::RunFailed => 3,
             Self::RunWaits => 4,
+            Self::Interrupted => 130,
         }
     }
 

@@ -4,8 +4,10 @@
 mod check;
 mod crashtest;
 mod demo;
+mod effect_text;
 mod effects;
 mod exit;
+mod given;
 mod init;
 mod node;
 mod open;
@@ -32,7 +34,8 @@ use crate::engine::boundary::Boundaries;
 #[derive(Debug, Parser)]
 #[command(name = "twice", version, propagate_version = true, max_term_width = 110)]
 #[command(
-    after_help = "Exit codes: 0 done · 1 error · 2 usage · 3 the run failed · 4 the run waits or needs a person"
+    after_help = "Exit codes: 0 done · 1 error · 2 usage · 3 the run failed · 4 the run waits or needs a person · \
+                  130 interrupted"
 )]
 struct Cli {
     /// The project's folder (default: the nearest folder upwards that holds a twice.toml)
@@ -79,6 +82,23 @@ enum Command {
     ProviderSim(sim::ProviderSim),
 }
 
+impl Command {
+    /// Whether standard output is to be one JSON document.
+    const fn prints_json(&self) -> bool {
+        match self {
+            Self::Node(command) => command.prints_json(),
+            Self::Check(command) => command.json,
+            Self::Run(command) => command.json,
+            Self::Runs(command) => command.prints_json(),
+            Self::Effects(command) => command.prints_json(),
+            Self::Crashtest(command) => command.json,
+            Self::Init(_) | Self::CrashtestWorker(_) | Self::Demo(_) | Self::ProviderSim(_) => {
+                false
+            }
+        }
+    }
+}
+
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -90,7 +110,7 @@ pub fn main() -> ExitCode {
 pub fn main_with(boundaries: Boundaries) -> ExitCode {
     let cli = Cli::parse();
     let secrets = Secrets::default();
-    let out = Out::detect(Arc::clone(&secrets));
+    let out = Out::detect(Arc::clone(&secrets), cli.command.prints_json());
     init_logs(Arc::clone(&secrets));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -130,6 +150,7 @@ fn init_logs(secrets: Secrets) {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(term::Term::stderr().color)
         .with_writer(move || CleanLog(Arc::clone(&secrets)))
         .init();
 }

@@ -1,7 +1,6 @@
 //! `twice node`
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -10,6 +9,7 @@ use twice_core::time::Clock as _;
 use twice_sandbox::Component;
 
 use super::exit::Exit;
+use super::given;
 use super::open::{Place, SystemClock};
 use super::out::Out;
 use super::scaffold;
@@ -42,7 +42,8 @@ enum Language {
 #[derive(Debug, Args)]
 pub(super) struct New {
     /// The node's name, as `component` in a workflow
-    name: String,
+    #[arg(value_parser = given::name)]
+    name: Name,
     /// The language
     #[arg(long, value_enum, default_value_t = Language::Rust)]
     lang: Language,
@@ -54,8 +55,8 @@ pub(super) struct Build {
     /// The node's folder
     dir: PathBuf,
     /// The name to register it under (default: the folder's)
-    #[arg(long)]
-    name: Option<String>,
+    #[arg(long, value_parser = given::name)]
+    name: Option<Name>,
     /// Where to put the component as well
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -68,7 +69,8 @@ pub(super) struct Build {
 #[derive(Debug, Args)]
 pub(super) struct Add {
     /// The name
-    name: String,
+    #[arg(value_parser = given::name)]
+    name: Name,
     /// The file
     file: PathBuf,
 }
@@ -92,6 +94,14 @@ pub(super) struct Inspect {
 }
 
 impl Node {
+    pub(super) const fn prints_json(&self) -> bool {
+        match self {
+            Self::List(command) => command.json,
+            Self::Inspect(command) => command.json,
+            Self::New(_) | Self::Build(_) | Self::Add(_) => false,
+        }
+    }
+
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         match self {
             Self::New(new) => new.run(out, place),
@@ -106,9 +116,9 @@ impl Node {
 impl New {
     fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let Language::Rust = self.lang;
-        let name = Name::parse(self.name.clone())?;
+        let name = &self.name;
         let project = place.project(out)?;
-        let dir = scaffold::rust_node(&place.root()?, &project, &name)?;
+        let dir = scaffold::rust_node(&place.root()?, &project, name)?;
         out.line(&format!("wrote {}", dir.display()));
         out.line(&format!("build and register it with `twice node build nodes/{name}`"));
         Ok(Exit::Done)
@@ -124,7 +134,7 @@ impl Build {
             );
         }
         let name = match &self.name {
-            Some(name) => Name::parse(name.clone())?,
+            Some(name) => name.clone(),
             None => {
                 let full = self.dir.canonicalize()?;
                 Name::parse(full.file_name().unwrap_or_default().to_string_lossy().into_owned())?
@@ -149,13 +159,21 @@ impl Build {
 /// Builds a Rust node, showing that it is at it.
 pub(super) async fn build(out: &Out, dir: &Path) -> anyhow::Result<Vec<u8>> {
     let mut progress = out.progress(&format!("building {}", dir.display()), None);
-    progress
-        .note(&format!("building {} (the first time takes about half a minute)", dir.display()));
     let dir = dir.to_path_buf();
-    let built =
-        tokio::task::spawn_blocking(move || twice_sandbox::build_rust_node(&dir, &mut |_| {}))
-            .await?;
-    progress.finish();
+    let built = tokio::task::spawn_blocking(move || {
+        let built = twice_sandbox::build_rust_node(&dir, &mut |line| {
+            // What cargo says besides is shown when the build fails.
+            if ["Updating", "Downloading", "Downloaded", "Compiling", "Blocking", "adding"]
+                .iter()
+                .any(|step| line.starts_with(step))
+            {
+                progress.step(line);
+            }
+        });
+        progress.finish();
+        built
+    })
+    .await?;
     Ok(built?.component)
 }
 
@@ -173,7 +191,7 @@ pub(super) async fn register(
 ) -> anyhow::Result<()> {
     let bytes = twice_sandbox::componentize(&bytes)?.into_owned();
     let component = load(place, bytes.clone()).await?;
-    let ledger = place.ledger(&Arc::default()).await?;
+    let ledger = place.ledger_to_fill().await?;
     let digest = component.inspection().digest.clone();
     ledger.put_module(name, &digest, &bytes, SystemClock.now()).await?;
     ledger.close().await;
@@ -183,17 +201,16 @@ pub(super) async fn register(
 
 impl Add {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let name = Name::parse(self.name.clone())?;
         let bytes = std::fs::read(&self.file)
             .with_context(|| format!("cannot read {}\nfix: give a built .wasm file; `twice node build DIR` builds a node and registers it", self.file.display()))?;
-        register(out, place, &name, bytes).await?;
+        register(out, place, &self.name, bytes).await?;
         Ok(Exit::Done)
     }
 }
 
 impl List {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let ledger = place.ledger(&Arc::default()).await?;
+        let ledger = place.ledger().await?;
         let modules: Vec<ModuleView> = ledger.modules().await?.iter().map(ModuleView::of).collect();
         if self.json {
             out.json(&modules);
@@ -269,7 +286,7 @@ async fn registered(place: &Place, name: &str) -> anyhow::Result<Vec<u8>> {
         )
     };
     let name = Name::parse(name.to_owned()).with_context(missing)?;
-    let ledger = place.ledger(&Arc::default()).await?;
+    let ledger = place.ledger().await?;
     let module = ledger.module(&name).await?.with_context(missing)?;
     ledger.module_bytes(&module.digest).await?.with_context(missing)
 }

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
 use futures_util::poll;
 use twice_core::ids::{Name, WorkerId};
-use twice_core::redact::Redactor;
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
+use twice_ledger::{Ledger, LedgerOptions, MemoryLedger, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
 use twice_workflow::Project;
 use twice_workflow::files::DiskFiles;
@@ -95,51 +94,71 @@ impl Place {
         }
     }
 
-    /// The ledger of the project.
+    /// The ledger of the project, for a command that has nothing to do without what is in it: none is made. A project that
+    /// has none yet has an empty one.
     ///
     /// # Errors
-    /// When it cannot be opened.
-    pub(super) async fn ledger(
-        &self,
-        redactor: &Arc<RwLock<Redactor>>,
-    ) -> anyhow::Result<Arc<dyn Ledger>> {
-        let url = self.ledger_url()?;
-        let options = LedgerOptions { redactor: Arc::clone(redactor), ..LedgerOptions::default() };
-        Ok(Arc::new(SqlLedger::open(&url, options).await?))
+    /// When it cannot be opened, or the user named one that is not there.
+    pub(super) async fn ledger(&self) -> anyhow::Result<Arc<dyn Ledger>> {
+        let url = match &self.database {
+            Some(url) => url.clone(),
+            None => {
+                let file = self.root()?.join("twice.db");
+                if !file.exists() {
+                    return Ok(Arc::new(MemoryLedger::new(Arc::new(|| SystemClock.now()))));
+                }
+                file.to_string_lossy().into_owned()
+            }
+        };
+        self.open(&url, false).await
+    }
+
+    /// The ledger of the project, made when it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be opened or made.
+    pub(super) async fn ledger_to_fill(&self) -> anyhow::Result<Arc<dyn Ledger>> {
+        let url = match &self.database {
+            Some(url) => url.clone(),
+            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
+        };
+        self.open(&url, true).await
     }
 
     /// The ledger of the project, if there is one already; none is made.
     ///
     /// # Errors
     /// When it is there and cannot be opened.
-    pub(super) async fn ledger_if_there(
-        &self,
-        redactor: &Arc<RwLock<Redactor>>,
-    ) -> anyhow::Result<Option<Arc<dyn Ledger>>> {
-        let url = self.ledger_url()?;
+    pub(super) async fn ledger_if_there(&self) -> anyhow::Result<Option<Arc<dyn Ledger>>> {
+        let url = match &self.database {
+            Some(url) => url.clone(),
+            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
+        };
         let file = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:"));
         let file = file.unwrap_or(&url);
         // A database of a server is never made here.
         if !file.contains("://") && !Path::new(file).is_file() {
             return Ok(None);
         }
-        self.ledger(redactor).await.map(Some)
+        self.open(&url, false).await.map(Some)
     }
 
-    fn ledger_url(&self) -> anyhow::Result<String> {
-        Ok(match &self.database {
-            Some(url) => url.clone(),
-            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
-        })
+    async fn open(&self, url: &str, create: bool) -> anyhow::Result<Arc<dyn Ledger>> {
+        let redactor = Arc::clone(&self.secrets);
+        let options = LedgerOptions { redactor, create, ..LedgerOptions::default() };
+        Ok(Arc::new(SqlLedger::open(url, options).await?))
     }
 
-    /// An executor on the project's ledger.
+    /// An executor on such a ledger.
     ///
     /// # Errors
     /// When any of its parts cannot be opened.
-    pub(super) async fn engine(&self, observer: Arc<dyn Observer>) -> anyhow::Result<Engine> {
+    pub(super) fn engine(
+        &self,
+        ledger: Arc<dyn Ledger>,
+        observer: Arc<dyn Observer>,
+    ) -> anyhow::Result<Engine> {
         let redactor = Arc::clone(&self.secrets);
-        let ledger = self.ledger(&redactor).await?;
         let sandbox = self.sandbox()?;
         let http = HttpDriver::new(HttpConfig {
             root: self.root()?,

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde::Serialize;
 use twice_core::redact::Redactor;
 
+use super::exit::Exit;
 use super::term::{Column, Progress, Term, print_json, visible};
 
 /// What is known to be secret in this process. Everything said goes through it (I10).
@@ -19,12 +20,14 @@ pub(super) struct Out {
     stdout: Term,
     stderr: Term,
     secrets: Secrets,
+    json: bool,
 }
 
 impl Out {
-    /// The streams of this process.
-    pub(super) fn detect(secrets: Secrets) -> Self {
-        Self { stdout: Term::stdout(), stderr: Term::stderr(), secrets }
+    /// The streams of this process. `json`: what is on standard output is one JSON document, also when the command cannot do
+    /// what it should.
+    pub(super) fn detect(secrets: Secrets, json: bool) -> Self {
+        Self { stdout: Term::stdout(), stderr: Term::stderr(), secrets, json }
     }
 
     fn print(&self, text: &str) {
@@ -52,7 +55,12 @@ impl Out {
         self.print(&format!("\n{}\n", self.stdout.heading(text)));
     }
 
-    /// Names and values, a line each.
+    /// How wide a line is, if a person is looking at it. Columns.
+    pub(super) fn width(&self) -> Option<usize> {
+        self.stdout.interactive.then_some(self.stdout.width)
+    }
+
+    /// Names and values, a line each; what has several lines stands below its name.
     pub(super) fn fields(&self, fields: &[(&str, String)]) {
         self.print(&self.stdout.fields(fields));
     }
@@ -83,7 +91,8 @@ impl Out {
         let _ = writeln!(io::stderr().lock(), "{}", self.clean(&lines.join("\n")));
     }
 
-    /// Why the command could not do it. A text may carry its remedy after a line break and `fix: `.
+    /// Why the command could not do it, in words; and as a document, for whoever waits for one. A text may carry its remedy
+    /// after a line break and `fix: `.
     pub(super) fn error(&self, error: &anyhow::Error) {
         let text = self.clean(&error.to_string());
         let (what, fix) = match text.rsplit_once("\nfix: ") {
@@ -92,6 +101,14 @@ impl Out {
         };
         let said = Said { what, cause: self.cause(error.source()) };
         self.stderr.print_error(&said, fix);
+        if self.json {
+            let causes: Vec<String> =
+                error.chain().skip(1).map(|cause| self.clean(&cause.to_string())).collect();
+            let code = Exit::Error.code();
+            self.json(&serde_json::json!({
+                "error": { "code": code, "message": said.what, "causes": causes, "fix": fix },
+            }));
+        }
     }
 
     fn cause(&self, source: Option<&(dyn Error + 'static)>) -> Option<Box<Said>> {

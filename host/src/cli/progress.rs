@@ -39,7 +39,9 @@ impl Observer for Watch {
                 None => format!("  {message}"),
             },
             Progress::Effect { key, state, event, .. } => {
-                let after = format!(" {key} ({event})");
+                // Most events are the state that they lead to.
+                let said = state.as_str().eq_ignore_ascii_case(event);
+                let after = if said { format!(" {key}") } else { format!(" {key} ({event})") };
                 self.out.status_line("    ", state.as_str(), &after);
                 return;
             }

@@ -17,10 +17,14 @@ use twice_workflow::model::Definition;
 use twice_workflow::schema::Schema;
 
 use super::exit::Exit;
+use super::given;
 use super::open::{self, Place, SystemClock};
 use super::out::Out;
 use super::progress::Watch;
-use crate::engine::{Engine, RunEnd, StartRun, StartedRun};
+use crate::engine::{Engine, RESTARTED, RunEnd, StartRun, StartedRun};
+
+/// How long an interrupted command waits for what is under way before it leaves the run to its lease.
+const GIVE_BACK: Duration = Duration::from_millis(500);
 
 /// Start a run (or find it started) and run it until it ends or waits.
 #[derive(Debug, Args)]
@@ -31,8 +35,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE|JSON")]
     input: String,
     /// The run's id; starting the same run again finds it instead (default: drawn)
-    #[arg(long)]
-    run_id: Option<String>,
+    #[arg(long, value_parser = given::run_id)]
+    run_id: Option<RunId>,
     /// Your own key for this run: starting again with it finds the same run
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
@@ -44,14 +48,15 @@ pub(super) struct Run {
     wait: u64,
     /// Print one JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl Run {
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let project = place.project(out)?;
         let input = read_input(&self.input)?;
-        let engine = place.engine(Arc::new(Watch::new(out, self.json))).await?;
+        let watch = Arc::new(Watch::new(out, self.json));
+        let engine = place.engine(place.ledger_to_fill().await?, watch)?;
         let done = self.run_on(&engine, out, &project, input).await;
         open::take_leave(&engine, out).await;
         done
@@ -72,7 +77,7 @@ impl Run {
             check_settings(engine, &definition)?;
         }
         let id = match &self.run_id {
-            Some(id) => RunId::parse(id.clone())?,
+            Some(id) => id.clone(),
             None => RunId::parse(format!("run-{}", open::random_word()?))?,
         };
         let start =
@@ -82,8 +87,14 @@ impl Run {
                 if !self.json {
                     out.line(&format!("run {id} of {} started", self.workflow));
                 }
-                let end = engine.run_held(held).await?;
-                (id.clone(), stay(engine, out, &id, end, self.wait, self.json).await?)
+                let going = async {
+                    let end = engine.run_held(held).await?;
+                    stay(engine, out, &id, end, self.wait, self.json).await
+                };
+                match unless_interrupted(engine, out, &id, self.json, going).await? {
+                    Some(end) => (id.clone(), end),
+                    None => return Ok(Exit::Interrupted),
+                }
             }
             StartedRun::Created(None) => {
                 if self.json {
@@ -106,7 +117,11 @@ impl Run {
                 let end = if self.detach {
                     engine.standing(&record.id).await?
                 } else {
-                    resume(engine, out, &record, self.wait, self.json).await?
+                    let going = resume(engine, out, &record, self.wait, self.json);
+                    match unless_interrupted(engine, out, &record.id, self.json, going).await? {
+                        Some(end) => end,
+                        None => return Ok(Exit::Interrupted),
+                    }
                 };
                 (record.id, end)
             }
@@ -114,6 +129,34 @@ impl Run {
         report(out, &id, &end, self.json);
         Ok(Exit::of_run(&end))
     }
+}
+
+/// What comes of running a run; nothing when Ctrl-C ends it, which is said. The run is given back then, unless something of
+/// it is still under way.
+pub(super) async fn unless_interrupted(
+    engine: &Engine,
+    out: &Out,
+    id: &RunId,
+    as_json: bool,
+    going: impl Future<Output = anyhow::Result<RunEnd>>,
+) -> anyhow::Result<Option<RunEnd>> {
+    tokio::select! {
+        end = going => return end.map(Some),
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot listen for Ctrl-C")?,
+    }
+    let why = "interrupted by Ctrl-C";
+    out.warn(&format!("{why}; run {id} goes on with `twice runs resume {id}`"));
+    if tokio::time::timeout(GIVE_BACK, engine.settle_late()).await.is_ok()
+        && let Err(error) = engine.give_back(id, why).await
+    {
+        out.warn(&format!("the run could not be given back, its lease runs out soon: {error}"));
+    }
+    if as_json {
+        out.json(&json!({
+            "run_id": id.as_str(), "state": "interrupted", "output": null, "reason": why, "due_at": null,
+        }));
+    }
+    Ok(None)
 }
 
 /// Takes an existing run on, if it can go on: waits for a dead lease to run out, and for what it waits for.
@@ -163,7 +206,9 @@ async fn stay(
             return Ok(end);
         }
         if told != why && !quiet {
-            out.line(&format!("waiting: {why}"));
+            // How the step failed was said when it did.
+            let shown = if why.starts_with(RESTARTED) { RESTARTED } else { &why };
+            out.line(&format!("waiting: {shown}"));
             told = why;
         }
         let pause = until.ms_since(clock.now()).max(10);
@@ -172,22 +217,27 @@ async fn stay(
     }
 }
 
+/// How a run ended, as a document.
+pub(super) fn outcome(id: &RunId, end: &RunEnd) -> Value {
+    let (state, output, why, due) = match end {
+        RunEnd::Completed(output) => ("completed", Some(output.clone()), None, None),
+        RunEnd::Failed { why } => ("failed", None, Some(why.clone()), None),
+        RunEnd::Waiting { until, why } => {
+            ("waiting", None, Some(why.clone()), Some(until.to_string()))
+        }
+        RunEnd::Halted { why } => ("halted", None, Some(why.clone()), None),
+        RunEnd::Quarantined => ("quarantined", None, None, None),
+        RunEnd::Elsewhere => ("running", None, None, None),
+    };
+    json!({
+        "run_id": id.as_str(), "state": state, "output": output, "reason": why, "due_at": due,
+    })
+}
+
 /// Says how a run ended.
 pub(super) fn report(out: &Out, id: &RunId, end: &RunEnd, as_json: bool) {
     if as_json {
-        let (state, output, why, due) = match end {
-            RunEnd::Completed(output) => ("completed", Some(output.clone()), None, None),
-            RunEnd::Failed { why } => ("failed", None, Some(why.clone()), None),
-            RunEnd::Waiting { until, why } => {
-                ("waiting", None, Some(why.clone()), Some(until.to_string()))
-            }
-            RunEnd::Halted { why } => ("halted", None, Some(why.clone()), None),
-            RunEnd::Quarantined => ("quarantined", None, None, None),
-            RunEnd::Elsewhere => ("running", None, None, None),
-        };
-        out.json(&json!({
-            "run_id": id.as_str(), "state": state, "output": output, "reason": why, "due_at": due,
-        }));
+        out.json(&outcome(id, end));
         return;
     }
     match end {
@@ -198,7 +248,7 @@ pub(super) fn report(out: &Out, id: &RunId, end: &RunEnd, as_json: bool) {
         )),
         RunEnd::Halted { why } => out.line(&format!("run {id} needs a person: {why}")),
         RunEnd::Quarantined => out.line(&format!(
-            "run {id} is in quarantine: it killed its worker {} times in a row\nfind out why, then `twice runs release {id} --reason TEXT`",
+            "run {id} is in quarantine: it killed its worker {} times in a row\nfind out why, then `twice runs release {id} --reason 'WHY'`",
             twice_core::limits::CRASHES_MAX
         )),
         RunEnd::Elsewhere => out.line(&format!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use twice_core::chain::Verifier;
 use twice_core::ids::{Name, RunId};
@@ -11,14 +11,20 @@ use twice_core::run::RunState;
 use twice_ledger::{Ledger, RunFilter, RunRecord};
 
 use super::exit::Exit;
+use super::given;
 use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
 use super::run;
-use super::term::Column;
+use super::term::{Column, shortened};
 use crate::engine::Engine;
 use crate::engine::operator::Decision;
 use crate::view::{EntryView, RunView};
+
+/// Least of a reason that is shown, however narrow the terminal. Characters.
+const REASON_MIN: usize = 20;
+/// Length of the longest title of a column in the listing. Characters.
+const TITLE_MAX: usize = 8;
 
 /// List, show, resume and release runs.
 #[derive(Debug, Subcommand)]
@@ -39,14 +45,14 @@ pub(super) enum Runs {
 #[derive(Debug, Args)]
 pub(super) struct List {
     /// Only runs in this state: ready, running, waiting, halted, completed, failed, quarantined
-    #[arg(long)]
-    state: Option<String>,
+    #[arg(long, value_parser = given::run_state)]
+    state: Option<RunState>,
     /// Only runs of this workflow
-    #[arg(long)]
-    workflow: Option<String>,
+    #[arg(long, value_parser = given::name)]
+    workflow: Option<Name>,
     /// Only runs started before this one, for the next page
-    #[arg(long, value_name = "RUN")]
-    before: Option<String>,
+    #[arg(long, value_name = "RUN", value_parser = given::run_id)]
+    before: Option<RunId>,
     /// At most so many
     #[arg(long, default_value_t = 50)]
     limit: u32,
@@ -59,7 +65,8 @@ pub(super) struct List {
 #[derive(Debug, Args)]
 pub(super) struct Show {
     /// The run
-    run: String,
+    #[arg(value_parser = given::run_id)]
+    run: RunId,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -69,7 +76,8 @@ pub(super) struct Show {
 #[derive(Debug, Args)]
 pub(super) struct Resume {
     /// The run
-    run: String,
+    #[arg(value_parser = given::run_id)]
+    run: RunId,
     /// How long to stay with a run that waits for an instant
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u64,
@@ -82,16 +90,29 @@ pub(super) struct Resume {
 #[derive(Debug, Args)]
 pub(super) struct Decide {
     /// The run
-    run: String,
+    #[arg(value_parser = given::run_id)]
+    run: RunId,
     /// Why; recorded
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = given::reason)]
     reason: String,
     /// Who decides (default: the user of this process)
     #[arg(long, env = "USER", value_name = "NAME")]
     by: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 impl Runs {
+    pub(super) const fn prints_json(&self) -> bool {
+        match self {
+            Self::List(command) => command.json,
+            Self::Show(command) => command.json,
+            Self::Resume(command) => command.json,
+            Self::Retry(command) | Self::Release(command) => command.json,
+        }
+    }
+
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         match self {
             Self::List(list) => list.run(out, place).await,
@@ -105,20 +126,11 @@ impl Runs {
 
 impl List {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let ledger = place.ledger(&Arc::default()).await?;
-        let state = match &self.state {
-            None => None,
-            Some(word) => match RunState::parse(word) {
-                Some(state) => Some(state),
-                None => bail!(
-                    "there is no run state `{word}`\nfix: one of ready, running, waiting, halted, completed, failed, quarantined"
-                ),
-            },
-        };
+        let ledger = place.ledger().await?;
         let filter = RunFilter {
-            state,
-            workflow: self.workflow.clone().map(Name::parse).transpose()?,
-            before: self.before.clone().map(RunId::parse).transpose()?,
+            state: self.state,
+            workflow: self.workflow.clone(),
+            before: self.before.clone(),
             limit: self.limit.clamp(1, PAGE_MAX),
         };
         let runs: Vec<RunView> = ledger.runs(&filter).await?.iter().map(RunView::of).collect();
@@ -130,7 +142,7 @@ impl List {
             out.line("no runs; start one with `twice run WORKFLOW --input FILE`");
             return Ok(Exit::Done);
         }
-        let rows: Vec<Vec<String>> = runs
+        let mut rows: Vec<Vec<String>> = runs
             .iter()
             .map(|run| {
                 vec![
@@ -138,10 +150,13 @@ impl List {
                     run.workflow.clone(),
                     run.state.clone(),
                     run.updated_at.clone(),
-                    run.reason.clone().unwrap_or_default(),
                 ]
             })
             .collect();
+        let left = out.width().map_or(usize::MAX, |width| width.saturating_sub(taken(&rows)));
+        for (row, run) in rows.iter_mut().zip(&runs) {
+            row.push(shortened(run.reason.as_deref().unwrap_or_default(), left.max(REASON_MIN)));
+        }
         let columns = [
             Column::id("run"),
             Column::text("workflow"),
@@ -154,9 +169,16 @@ impl List {
     }
 }
 
+/// How many columns of the terminal a table takes up with these rows, the space behind each cell included.
+fn taken(rows: &[Vec<String>]) -> usize {
+    let cells = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widest = |cell: usize| rows.iter().map(|row| row[cell].chars().count()).max();
+    (0..cells).filter_map(widest).map(|width| width.max(TITLE_MAX) + 2).sum()
+}
+
 impl Show {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let ledger = place.ledger(&Arc::default()).await?;
+        let ledger = place.ledger().await?;
         let record = find(ledger.as_ref(), &self.run).await?;
         let mut entries = Vec::new();
         let mut verifier = Verifier::new(&record.id);
@@ -220,7 +242,7 @@ fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
 
 impl Resume {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(out, self.json))).await?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, self.json)))?;
         let done = self.resume_on(&engine, out).await;
         open::take_leave(&engine, out).await;
         done
@@ -228,7 +250,9 @@ impl Resume {
 
     async fn resume_on(&self, engine: &Engine, out: &Out) -> anyhow::Result<Exit> {
         let record = find(engine.ledger().as_ref(), &self.run).await?;
-        let end = run::resume(engine, out, &record, self.wait, self.json).await?;
+        let going = run::resume(engine, out, &record, self.wait, self.json);
+        let ended = run::unless_interrupted(engine, out, &record.id, self.json, going).await?;
+        let Some(end) = ended else { return Ok(Exit::Interrupted) };
         run::report(out, &record.id, &end, self.json);
         Ok(Exit::of_run(&end))
     }
@@ -236,37 +260,45 @@ impl Resume {
 
 impl Decide {
     async fn retry(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
         let id = find(engine.ledger().as_ref(), &self.run).await?.id;
-        let renewed = engine.retry(&id, &self.decision()?).await?;
+        let renewed = engine.retry(&id, &self.decision()).await?;
+        engine.ledger().close().await;
+        if self.json {
+            out.json(&serde_json::json!({ "run_id": id.as_str(), "renewed_effects": renewed }));
+            return Ok(Exit::Done);
+        }
         out.line(&format!(
             "run {id} may be tried again; {renewed} failed effect(s) may be requested anew: `twice runs resume {id}`"
         ));
-        engine.ledger().close().await;
         Ok(Exit::Done)
     }
 
-    fn decision(&self) -> anyhow::Result<Decision> {
-        if self.reason.trim().is_empty() {
-            bail!("--reason is empty\nfix: say why; it is recorded for whoever audits this run");
-        }
+    fn decision(&self) -> Decision {
         let who = self.by.clone().unwrap_or_else(|| "unknown".to_owned());
-        Ok(Decision { who, why: self.reason.clone() })
+        Decision { who, why: self.reason.clone() }
     }
 
     async fn release(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(Arc::new(Watch::new(out, true))).await?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
         let id = find(engine.ledger().as_ref(), &self.run).await?.id;
-        engine.release(&id, &self.decision()?).await?;
-        out.line(&format!("run {id} may go on: `twice runs resume {id}`"));
+        engine.release(&id, &self.decision()).await?;
         engine.ledger().close().await;
+        if self.json {
+            out.json(&serde_json::json!({ "run_id": id.as_str(), "released": true }));
+            return Ok(Exit::Done);
+        }
+        out.line(&format!("run {id} may go on: `twice runs resume {id}`"));
         Ok(Exit::Done)
     }
 }
 
-async fn find(ledger: &dyn Ledger, id: &str) -> anyhow::Result<RunRecord> {
-    let id = RunId::parse(id.to_owned())?;
-    let found = ledger.run(&id).await?;
+/// The run of that id.
+///
+/// # Errors
+/// When there is none, with how to find it.
+pub(super) async fn find(ledger: &dyn Ledger, id: &RunId) -> anyhow::Result<RunRecord> {
+    let found = ledger.run(id).await?;
     found.ok_or_else(|| {
         anyhow!("there is no run `{id}` in this ledger\nfix: `twice runs list` shows them")
     })

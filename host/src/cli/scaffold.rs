@@ -61,32 +61,47 @@ fn source(project: &Project, name: &Name) -> String {
         .flat_map(|workflow| workflow.nodes.iter().map(move |node| (workflow, node)))
         .filter(|(_, node)| node.component == *name)
         .collect();
-    let mut text = format!("//! The node `{name}`.\n\n");
-    text.push_str(
-        "use serde_json::{Value, json};\nuse twice_node::{NodeError, State, effects};\n\n",
-    );
-    text.push_str("twice_node::node!(run);\n\n");
-    text.push_str("/// Runs from the beginning each time the step is started; what was requested before is answered from the ledger.\n");
-    text.push_str("fn run(state: State<Value>) -> Result<Value, NodeError> {\n    let input = &state.input;\n");
-    let Some((workflow, node)) = places.first() else {
-        text.push_str("    // No workflow names this component yet. Grant it effects with [[node.effect]] and request them here:\n");
-        text.push_str("    // let receipt = effects::request::<Value>(\"SLOT\", &json!({}))?;\n");
-        text.push_str("    let _ = effects::request::<Value>;\n");
-        text.push_str("    Ok(json!({ \"seen\": input }))\n}\n");
-        return text;
-    };
+    let mut body = String::new();
     let mut answers = Vec::new();
-    for slot in &node.slots {
-        let variable = slot.name.as_str().replace('-', "_");
-        let _ = write!(text, "{}", request(project, workflow, slot, &variable));
-        answers.push(format!("\"{}\": {variable}", slot.name));
+    match places.first() {
+        Some((workflow, node)) => {
+            for slot in &node.slots {
+                let variable = format!("{}_receipt", slot.name.as_str().replace('-', "_"));
+                body.push_str(&request(project, workflow, slot, &variable));
+                answers.push(format!("        \"{}\": {variable}.body,\n", slot.name));
+            }
+            if node.slots.is_empty() {
+                let _ = writeln!(
+                    body,
+                    "    // Workflow `{}` grants this node no effects.",
+                    workflow.name
+                );
+            }
+        }
+        None => body.push_str("    // No workflow names this component yet.\n"),
     }
     if answers.is_empty() {
-        text.push_str("    let _ = effects::request::<Value>;\n");
+        body.push_str(GRANT);
+        answers.push("        \"seen\": state.input,\n".to_owned());
     }
-    let _ = writeln!(text, "    Ok(json!({{ {} }}))\n}}", answers.join(", "));
-    text
+    let uses_effects = body.contains("= effects::");
+    let uses_state =
+        body.contains("state.") || answers.iter().any(|answer| answer.contains("state."));
+    format!(
+        "//! The node `{name}`.\n\nuse serde_json::{{Value, json}};\nuse twice_node::{{NodeError, State{}}};\n\n\
+         twice_node::node!(run);\n\n\
+         /// Runs from the beginning each time the step is started; what was requested before is answered from the ledger.\n\
+         fn run({}: State<Value>) -> Result<Value, NodeError> {{\n{body}    Ok(json!({{\n{}    }}))\n}}\n",
+        if uses_effects { ", effects" } else { "" },
+        if uses_state { "state" } else { "_state" },
+        answers.concat(),
+    )
 }
+
+/// How a node without effects gets one.
+const GRANT: &str = "    // Once one grants it an effect, with [[node.effect]], request it by the name of its slot:
+    //     let receipt = twice_node::effects::request::<Value>(\"SLOT\", &json!({ \"order_id\": state.input[\"order_id\"] }))?;
+";
 
 /// The request of one slot. Args that the workflow's input has under the same name are taken from there.
 fn request(project: &Project, workflow: &Workflow, slot: &Slot, variable: &str) -> String {
@@ -106,10 +121,10 @@ fn request(project: &Project, workflow: &Workflow, slot: &Slot, variable: &str) 
                 .as_ref()
                 .is_some_and(|input| input["properties"].get(name).is_some());
             if known {
-                format!("        \"{name}\": input[\"{name}\"],\n")
+                format!("        {name:?}: state.input[{name:?}],\n")
             } else {
                 format!(
-                    "        \"{name}\": Value::Null, // `{}.{}` wants it; fill it in\n",
+                    "        {name:?}: null, // `{}.{}` wants it; fill it in\n",
                     slot.tool, slot.operation
                 )
             }
@@ -120,7 +135,7 @@ fn request(project: &Project, workflow: &Workflow, slot: &Slot, variable: &str) 
         Uses::ForEach(_) => ("request_item", format!("\"{}\", 0", slot.name)),
     };
     format!(
-        "    let args = json!({{\n{}    }});\n    let {variable} = effects::{call}::<Value>({first}, &args)?.body;\n",
+        "    let args = json!({{\n{}    }});\n    let {variable} = effects::{call}::<Value>({first}, &args)?;\n",
         args.concat()
     )
 }

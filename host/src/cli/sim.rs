@@ -7,6 +7,7 @@ use super::out::Out;
 
 /// Start the simulated provider that the examples talk to.
 #[derive(Debug, Args)]
+#[command(after_help = twice_provider_sim::cli::switches_help())]
 pub(super) struct ProviderSim {
     #[command(flatten)]
     options: twice_provider_sim::cli::Options,

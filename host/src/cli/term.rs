@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table};
@@ -17,6 +18,8 @@ use serde::Serialize;
 const WIDTH_DEFAULT: usize = 100;
 /// Narrowest and widest output that tables are laid out for. Columns.
 const WIDTH_RANGE: std::ops::RangeInclusive<usize> = 40..=1_000;
+/// How often a spinner turns.
+const TICK: Duration = Duration::from_millis(120);
 /// Most causes of an error that are printed; a longer chain is a loop.
 const CAUSES_MAX: usize = 20;
 
@@ -209,13 +212,15 @@ impl Term {
         text
     }
 
-    /// Names and values, one per line, values aligned.
+    /// Names and values, one per line, values aligned. The further lines of a value stand indented below its name.
     #[must_use]
     pub fn fields(&self, fields: &[(&str, String)]) -> String {
         let widest = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         let mut text = String::new();
         for (name, value) in fields {
             let padding = " ".repeat(widest - name.chars().count());
+            let mut lines = value.lines();
+            let value = lines.next().unwrap_or_default();
             let value = if *name == "state" || *name == "status" {
                 self.status(value)
             } else {
@@ -226,6 +231,11 @@ impl Term {
             text.push_str("  ");
             text.push_str(&value);
             text.push('\n');
+            for line in lines {
+                text.push_str("    ");
+                text.push_str(&visible(line));
+                text.push('\n');
+            }
         }
         text
     }
@@ -308,6 +318,10 @@ impl Term {
                 .progress_chars("=> "),
         );
         bar.set_prefix(what.clone());
+        if steps.is_none() {
+            // Nobody knows how long a step takes; what turns is not stuck.
+            bar.enable_steady_tick(TICK);
+        }
         Progress { what, steps, done: 0, display: Display::Bar(bar) }
     }
 }
@@ -378,6 +392,16 @@ impl Marks {
             return Some(Mark::End);
         }
         Self::STARTS.iter().find(|(start, _)| *start == c).map(|(_, tone)| Mark::Start(*tone))
+    }
+}
+
+/// The first line of the text, made visible and cut to so many characters.
+#[must_use]
+pub fn shortened(text: &str, chars_max: usize) -> String {
+    let line = visible(text.lines().next().unwrap_or_default());
+    match line.char_indices().nth(chars_max.saturating_sub(1)) {
+        Some((cut, _)) if line.chars().count() > chars_max => format!("{}…", &line[..cut]),
+        Some(_) | None => line,
     }
 }
 

@@ -210,8 +210,9 @@ fn build(context: &StepContext, effect: &Effect, slot: &CompiledSlot, now: Times
     if effect.attempts.iter().any(differs) {
         return Built::Stop(Stop::Person {
             why: format!(
-                "effect {} would be sent again with other bytes than those that may have been processed; nothing was sent. A setting that its request is built from has changed; restore it, or decide with `twice effects resolve {}`",
-                effect.id, effect.id
+                "effect {} would be sent again with other bytes than those that may have been processed; nothing was sent. A setting that its request is built from has changed; restore it, or find out what happened, then {}",
+                effect.id,
+                twice_core::reconcile::resolve_commands(&effect.id)
             ),
         });
     }

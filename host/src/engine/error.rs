@@ -23,7 +23,7 @@ pub enum EngineError {
     },
     /// A pinned component is missing.
     #[error(
-        "component `{name}` ({digest}) is not in the ledger; register it again with `twice node add`"
+        "component `{name}` ({digest}) is not in the ledger; register the file it was made from again with `twice node add {name} FILE.wasm`"
     )]
     ComponentMissing {
         /// The module's name.
@@ -42,7 +42,7 @@ pub enum EngineError {
     },
     /// The history of an effect makes a move that the state machine does not know.
     #[error(
-        "the history of effect {effect} is not legal; export the run and verify it with `twice runs show --verify`"
+        "the history of effect {effect} is not legal; find its run with `twice effects show {effect}`; `twice runs show RUN` verifies it"
     )]
     History {
         /// The effect.

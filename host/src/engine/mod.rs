@@ -27,7 +27,10 @@ use twice_core::identity::IDENTITY_ALG;
 use twice_core::ids::{Fence, Name, RunId, WorkerId};
 use twice_core::run::RunState;
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, RunRecord, Started};
+use twice_ledger::{
+    Append, Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, RunChange, RunRecord,
+    Started,
+};
 use twice_sandbox::{Component, Sandbox};
 use twice_workflow::model::Definition;
 
@@ -129,6 +132,9 @@ pub enum StartedRun {
     /// It was started before with the same workflow and input.
     Existing(RunRecord),
 }
+
+/// What the reason of a run begins with that waits to start a step again; how the step failed follows.
+pub const RESTARTED: &str = "a step is started again after its backoff";
 
 /// A claimed run, to be handed to [`Engine::run_held`].
 pub struct HeldRun {
@@ -302,6 +308,38 @@ impl Engine {
         })
     }
 
+    /// Gives a run back that this executor was running and whose future was dropped: it waits, due at once, instead of until
+    /// its lease has run out. To be called when [`Engine::settle_late`] has returned, so that nothing of it is still being
+    /// written. A run that is over, waits, or has another worker stays as it is.
+    ///
+    /// # Errors
+    /// [`EngineError::Ledger`]; the lease then runs out by itself.
+    pub async fn give_back(&self, id: &RunId, why: &str) -> Result<(), EngineError> {
+        let Some(run) = self.parts.ledger.run(id).await? else { return Ok(()) };
+        if run.state != RunState::Running || run.worker.as_ref() != Some(&self.parts.worker) {
+            return Ok(());
+        }
+        let now = self.parts.clock.now();
+        let event = RunEvent::Parked { why: why.to_owned(), until: Some(now) };
+        let change = RunChange {
+            state: RunState::Waiting,
+            progress: run.progress,
+            output: None,
+            reason: Some(why.to_owned()),
+            due_at: Some(now),
+        };
+        let append = Append {
+            run: run.id,
+            fence: run.fence,
+            entries: vec![NewEntry { content: Content::Run(event), at: now }],
+            effects: Vec::new(),
+            run_change: Some(change),
+            progress_made: false,
+        };
+        self.parts.ledger.append(append).await?;
+        Ok(())
+    }
+
     fn claim_by(&self) -> ClaimBy {
         ClaimBy { worker: self.parts.worker.clone(), lease_ms: self.parts.lease_ms }
     }
@@ -386,8 +424,8 @@ impl Engine {
             fresh = true;
             match end {
                 StepEnd::Completed => {}
-                StepEnd::Retry(at) => {
-                    let why = "a step is started again after its backoff".to_owned();
+                StepEnd::Retry(at, failure) => {
+                    let why = format!("{RESTARTED}; {failure}");
                     return park(session, at, why).await;
                 }
                 StepEnd::Stopped(Stop::Wait { until, why }) => {

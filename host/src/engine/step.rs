@@ -76,8 +76,8 @@ pub(super) enum StepEnd {
     Completed,
     /// It waits.
     Stopped(Stop),
-    /// It is started again later.
-    Retry(Timestamp),
+    /// It is started again later, because of this.
+    Retry(Timestamp, String),
     /// It failed for good.
     Failed(String),
 }
@@ -280,7 +280,11 @@ async fn failed(
         retry_at,
     });
     session.observe(&Progress::StepFailed { node: name, message: &message, retry_at });
-    Ok((session, retry_at.map_or(StepEnd::Failed(message), StepEnd::Retry)))
+    let end = match retry_at {
+        Some(at) => StepEnd::Retry(at, message),
+        None => StepEnd::Failed(message),
+    };
+    Ok((session, end))
 }
 
 fn describe(node: &Name, cause: &StepFailure) -> String {

@@ -21,7 +21,7 @@ pub enum DefinitionError {
     },
     /// A component is not registered.
     #[error(
-        "node `{node}` of workflow `{workflow}` runs component `{component}`, which is not registered; add it with `twice node add`"
+        "node `{node}` of workflow `{workflow}` runs component `{component}`, which is not registered; add it with `twice node add {component} FILE.wasm`"
     )]
     UnknownComponent {
         /// The workflow.

@@ -131,15 +131,6 @@ fn what_is_not_there() {
     );
     check(
         &project,
-        &["effects", "show", "refund"],
-        1,
-        expect![[r#"
-        error: `refund` is not an effect id
-        fix: give `eff_…` as `twice effects list` shows it, at least 8 characters
-    "#]],
-    );
-    check(
-        &project,
         &["node", "add", "refund", "refund.wasm"],
         1,
         expect![[r#"
@@ -253,14 +244,6 @@ fn what_is_wrong_with_an_input() {
           caused by: duplicate member `a` at line 1, column 8
     "#]],
     );
-    check(
-        &project,
-        &["run", REFUND, "--input", "input.json", "--run-id", "Run 1"],
-        1,
-        expect![[r#"
-        error: `Run 1` is not a valid run id: 1 to 128 letters, digits, `.`, `_` or `-`, starting with a letter or digit
-    "#]],
-    );
     assert_eq!(project.json(&["runs", "list"]), json!([]), "something was started");
 }
 
@@ -296,37 +279,37 @@ fn a_node_that_traps() {
         &json!([{ "do": "trap" }]),
         3,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-          node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
-        waiting: a step is started again after its backoff
-          scripted: started, attempt 2
-          node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
-        run run-1 failed: node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+              node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
+            waiting: a step is started again after its backoff
+              scripted: started, attempt 2
+              node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
+            run run-1 failed: node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
+        "#]],
     );
     check_steps(
         &json!([{ "do": "panic", "message": "no such order" }]),
         3,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-            scripted error: panicked at conformance/src/lib.rs:<place>
-        no such order
-          node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
-        the node's last error message: panicked at conformance/src/lib.rs:<place>
-        no such order; started again at <time>
-        waiting: a step is started again after its backoff
-          scripted: started, attempt 2
-            scripted error: panicked at conformance/src/lib.rs:<place>
-        no such order
-          node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
-        the node's last error message: panicked at conformance/src/lib.rs:<place>
-        no such order
-        run run-1 failed: node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
-        the node's last error message: panicked at conformance/src/lib.rs:<place>
-        no such order
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+                scripted error: panicked at conformance/src/lib.rs:<place>
+            no such order
+              node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
+            the node's last error message: panicked at conformance/src/lib.rs:<place>
+            no such order; started again at <time>
+            waiting: a step is started again after its backoff
+              scripted: started, attempt 2
+                scripted error: panicked at conformance/src/lib.rs:<place>
+            no such order
+              node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
+            the node's last error message: panicked at conformance/src/lib.rs:<place>
+            no such order
+            run run-1 failed: node `scripted` trapped: the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)
+            the node's last error message: panicked at conformance/src/lib.rs:<place>
+            no such order
+        "#]],
     );
 }
 
@@ -346,14 +329,14 @@ fn a_node_that_gives_up() {
         &json!([{ "do": "retryable", "message": "not yet" }]),
         3,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-          node `scripted` asked for a later start: not yet; started again at <time>
-        waiting: a step is started again after its backoff
-          scripted: started, attempt 2
-          node `scripted` asked for a later start: not yet
-        run run-1 failed: node `scripted` asked for a later start: not yet
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+              node `scripted` asked for a later start: not yet; started again at <time>
+            waiting: a step is started again after its backoff
+              scripted: started, attempt 2
+              node `scripted` asked for a later start: not yet
+            run run-1 failed: node `scripted` asked for a later start: not yet
+        "#]],
     );
 }
 
@@ -363,40 +346,40 @@ fn a_node_that_uses_too_much() {
         &json!([{ "do": "loop" }]),
         3,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-          node `scripted` reached its time limit: the node did not return within its limit of 4000 ms, waiting for effects included (`limits.time` of the node in the workflow); started again at <time>
-        waiting: a step is started again after its backoff
-          scripted: started, attempt 2
-          node `scripted` reached its time limit: the node did not return within its limit of 4000 ms, waiting for effects included (`limits.time` of the node in the workflow)
-        run run-1 failed: node `scripted` reached its time limit: the node did not return within its limit of 4000 ms, waiting for effects included (`limits.time` of the node in the workflow)
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+              node `scripted` reached its time limit: the node did not return within its limit of 4000 ms, waiting for effects included (`limits.time` of the node in the workflow); started again at <time>
+            waiting: a step is started again after its backoff
+              scripted: started, attempt 2
+              node `scripted` reached its time limit: the node did not return within its limit of 4000 ms, waiting for effects included (`limits.time` of the node in the workflow)
+            run run-1 failed: node `scripted` reached its time limit: the node did not return within its limit of 4000 ms, waiting for effects included (`limits.time` of the node in the workflow)
+        "#]],
     );
     check_steps(
         &json!([{ "do": "grow", "bytes": 64 << 20 }]),
         3,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-          node `scripted` reached its memory limit: the node needs more memory than its limit of 16384 KiB: it asked for 66752 KiB in all, was refused, and stopped (the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)); raise `limits.memory` of the node in the workflow
-        waiting: a step is started again after its backoff
-          scripted: started, attempt 2
-          node `scripted` reached its memory limit: the node needs more memory than its limit of 16384 KiB: it asked for 66752 KiB in all, was refused, and stopped (the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)); raise `limits.memory` of the node in the workflow
-        run run-1 failed: node `scripted` reached its memory limit: the node needs more memory than its limit of 16384 KiB: it asked for 66752 KiB in all, was refused, and stopped (the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)); raise `limits.memory` of the node in the workflow
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+              node `scripted` reached its memory limit: the node needs more memory than its limit of 16384 KiB: it asked for 66752 KiB in all, was refused, and stopped (the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)); raise `limits.memory` of the node in the workflow
+            waiting: a step is started again after its backoff
+              scripted: started, attempt 2
+              node `scripted` reached its memory limit: the node needs more memory than its limit of 16384 KiB: it asked for 66752 KiB in all, was refused, and stopped (the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)); raise `limits.memory` of the node in the workflow
+            run run-1 failed: node `scripted` reached its memory limit: the node needs more memory than its limit of 16384 KiB: it asked for 66752 KiB in all, was refused, and stopped (the node stopped itself (`unreachable`: a panic, an abort or a failed assertion)); raise `limits.memory` of the node in the workflow
+        "#]],
     );
     check_steps(
         &json!([{ "do": "recurse" }]),
         3,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-          node `scripted` reached its stack limit: the node used memory outside of its own, deep in a recursion: the stack that its language keeps in memory is most likely used up; is the recursion without end, or too deep?
-        waiting: a step is started again after its backoff
-          scripted: started, attempt 2
-          node `scripted` reached its stack limit: the node used memory outside of its own, deep in a recursion: the stack that its language keeps in memory is most likely used up; is the recursion without end, or too deep?
-        run run-1 failed: node `scripted` reached its stack limit: the node used memory outside of its own, deep in a recursion: the stack that its language keeps in memory is most likely used up; is the recursion without end, or too deep?
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+              node `scripted` reached its stack limit: the node used memory outside of its own, deep in a recursion: the stack that its language keeps in memory is most likely used up; is the recursion without end, or too deep?
+            waiting: a step is started again after its backoff
+              scripted: started, attempt 2
+              node `scripted` reached its stack limit: the node used memory outside of its own, deep in a recursion: the stack that its language keeps in memory is most likely used up; is the recursion without end, or too deep?
+            run run-1 failed: node `scripted` reached its stack limit: the node used memory outside of its own, deep in a recursion: the stack that its language keeps in memory is most likely used up; is the recursion without end, or too deep?
+        "#]],
     );
 }
 
@@ -406,14 +389,14 @@ fn a_node_that_returns_no_json() {
         &json!([{ "do": "bad_output" }]),
         3,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-          node `scripted` returned something that is not strict JSON: not JSON: expected a value, found the end at line 1, column 9; started again at <time>
-        waiting: a step is started again after its backoff
-          scripted: started, attempt 2
-          node `scripted` returned something that is not strict JSON: not JSON: expected a value, found the end at line 1, column 9
-        run run-1 failed: node `scripted` returned something that is not strict JSON: not JSON: expected a value, found the end at line 1, column 9
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+              node `scripted` returned something that is not strict JSON: not JSON: expected a value, found the end at line 1, column 9; started again at <time>
+            waiting: a step is started again after its backoff
+              scripted: started, attempt 2
+              node `scripted` returned something that is not strict JSON: not JSON: expected a value, found the end at line 1, column 9
+            run run-1 failed: node `scripted` returned something that is not strict JSON: not JSON: expected a value, found the end at line 1, column 9
+        "#]],
     );
 }
 
@@ -487,15 +470,15 @@ fn one_slot_twice_with_other_args() {
         &steps,
         4,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-            PROPOSED refund/run-1/order-1/full-damaged-item/node=scripted (proposed)
-            AUTHORIZED refund/run-1/order-1/full-damaged-item/node=scripted (authorized)
-            REQUESTED refund/run-1/order-1/full-damaged-item/node=scripted (requested)
-            CONFIRMED refund/run-1/order-1/full-damaged-item/node=scripted (confirmed)
-            CONFIRMED refund/run-1/order-1/full-damaged-item/node=scripted (conflicted)
-        run run-1 needs a person: effect <effect> was requested again with other args; decide with `twice effects conflict <effect> --keep|--fail|--renew`
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+                PROPOSED refund/run-1/order-1/full-damaged-item/node=scripted
+                AUTHORIZED refund/run-1/order-1/full-damaged-item/node=scripted
+                REQUESTED refund/run-1/order-1/full-damaged-item/node=scripted
+                CONFIRMED refund/run-1/order-1/full-damaged-item/node=scripted
+                CONFIRMED refund/run-1/order-1/full-damaged-item/node=scripted (conflicted)
+            run run-1 needs a person: effect <effect> was requested again with other args; `twice effects show <effect>` shows both requests. Decide with one of: `twice effects conflict <effect> --keep --reason 'WHY'` (the node gets the recorded receipt), `twice effects conflict <effect> --fail --reason 'WHY'` (the node gets an error), `twice effects conflict <effect> --renew --reason 'WHY'` (the other request becomes a new action)
+        "#]],
     );
     check_conflict(&project, &provider);
 }
@@ -510,15 +493,15 @@ fn one_slot_twice_at_once_with_other_args() {
         &steps,
         4,
         expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-            PROPOSED refund/run-1/order-1/full-damaged-item/node=scripted (proposed)
-            AUTHORIZED refund/run-1/order-1/full-damaged-item/node=scripted (authorized)
-            REQUESTED refund/run-1/order-1/full-damaged-item/node=scripted (requested)
-            CONFIRMED refund/run-1/order-1/full-damaged-item/node=scripted (confirmed)
-            CONFIRMED refund/run-1/order-1/full-damaged-item/node=scripted (conflicted)
-        run run-1 needs a person: effect <effect> was requested again with other args; decide with `twice effects conflict <effect> --keep|--fail|--renew`
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+                PROPOSED refund/run-1/order-1/full-damaged-item/node=scripted
+                AUTHORIZED refund/run-1/order-1/full-damaged-item/node=scripted
+                REQUESTED refund/run-1/order-1/full-damaged-item/node=scripted
+                CONFIRMED refund/run-1/order-1/full-damaged-item/node=scripted
+                CONFIRMED refund/run-1/order-1/full-damaged-item/node=scripted (conflicted)
+            run run-1 needs a person: effect <effect> was requested again with other args; `twice effects show <effect>` shows both requests. Decide with one of: `twice effects conflict <effect> --keep --reason 'WHY'` (the node gets the recorded receipt), `twice effects conflict <effect> --fail --reason 'WHY'` (the node gets an error), `twice effects conflict <effect> --renew --reason 'WHY'` (the other request becomes a new action)
+        "#]],
     );
     check_conflict(&project, &provider);
 }
@@ -555,13 +538,13 @@ fn a_policy_that_says_no() {
         &ran,
         3,
         &expect![[r#"
-        run run-1 of scripted started
-          scripted: started
-            PROPOSED refund/run-1/order-1/full-damaged-item/node=scripted (proposed)
-            FAILED refund/run-1/order-1/full-damaged-item/node=scripted (failed)
-          node `scripted` gave up: `refund` is denied by args.amount_cents <= 1000: slot `refund` does not allow these args: `args.amount_cents <= 1000` is false
-        run run-1 failed: node `scripted` gave up: `refund` is denied by args.amount_cents <= 1000: slot `refund` does not allow these args: `args.amount_cents <= 1000` is false
-    "#]],
+            run run-1 of scripted started
+              scripted: started
+                PROPOSED refund/run-1/order-1/full-damaged-item/node=scripted
+                FAILED refund/run-1/order-1/full-damaged-item/node=scripted
+              node `scripted` gave up: `refund` is denied by args.amount_cents <= 1000: slot `refund` does not allow these args: `args.amount_cents <= 1000` is false
+            run run-1 failed: node `scripted` gave up: `refund` is denied by args.amount_cents <= 1000: slot `refund` does not allow these args: `args.amount_cents <= 1000` is false
+        "#]],
     );
     assert_eq!(provider.requests("refund"), 0);
     assert_eq!(project.effects(RUN)[0]["state"], "FAILED");

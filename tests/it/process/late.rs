@@ -65,7 +65,7 @@ fn an_answer_that_comes_too_late_is_waited_for_kept_and_shown_as_evidence() {
         assert!(observed.contains(part), "no `{part}` in {observed}");
     }
     let resolve = format!(
-        "twice effects resolve {id} --confirmed --receipt JSON --external-id {external_id}"
+        "twice effects resolve {id} --confirmed --receipt '{{}}' --external-id {external_id}"
     );
     assert!(line("evidence").contains(&resolve), "{words}");
     assert!(project.ok(&["runs", "show", RUN]).contains(" observed "), "it is in the history");

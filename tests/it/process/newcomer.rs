@@ -91,6 +91,33 @@ fn check_names_what_is_not_registered(project: &Project) {
     std::fs::remove_file(project.root().join("workflows/w.toml")).unwrap();
 }
 
+/// A node that no workflow names yet, or that no workflow grants anything, is as ready to build as any; and says where it
+/// broke when it breaks.
+#[test]
+fn a_new_node_without_effects() {
+    let project = Project::init(super::shop::TWICE);
+    share_build(&project);
+    project.ok(&["node", "new", "greet"]);
+    let built = project.ok(&["node", "build", "nodes/greet"]);
+    assert!(built.contains("registered greet: sha256:"), "{built}");
+    let workflow = "workflow = \"greet\"\nversion = 1\n\n[[node]]\nname = \"hello\"\ncomponent = \"hello\"\nretry = { attempts = 1 }\n";
+    project.write("workflows/greet.toml", workflow);
+    project.ok(&["node", "new", "hello"]);
+    project.ok(&["node", "build", "nodes/hello"]);
+    let ran = project.ok(&["run", "greet", "--input", "{\"name\":\"Ada\"}"]);
+    assert!(ran.contains(r#"completed: {"seen":{"name":"Ada"}}"#), "{ran}");
+
+    let body = "#[inline(never)]\nfn greet_nobody(name: &Value) -> Value {\n    assert!(name.is_null(), \"a name\");\n    json!(1)\n}\n";
+    let file = "nodes/hello/src/lib.rs";
+    project.edit(file, "\"seen\": state.input", "\"seen\": greet_nobody(&state.input[\"name\"])");
+    let source = std::fs::read_to_string(project.root().join(file)).unwrap();
+    project.write(file, source + body);
+    project.ok(&["node", "build", "nodes/hello"]);
+    let ran = project.twice(&["run", "greet", "--input", "{\"name\":\"Ada\"}"]);
+    assert_eq!(ran.code, Some(3), "{ran}");
+    assert!(ran.stdout.contains("greet_nobody"), "no function is named: {ran}");
+}
+
 #[test]
 fn an_effect_is_shown_with_all_that_is_promised() {
     let provider = Provider::start();

@@ -82,6 +82,11 @@ impl Dialect for PostgresDialect {
         MIGRATIONS
     }
 
+    /// Tables of others live beside ours; a schema that is in the way says so when ours is made.
+    async fn objection(&self) -> Result<Option<String>, sqlx::Error> {
+        Ok(None)
+    }
+
     async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {
         let connecting = async {
             let mut connection = self.options.connect().await?;

@@ -32,10 +32,17 @@ const CACHE: &str = "-32768";
 /// write at once touch the same pages again and again.
 const CHECKPOINT_PAGES: &str = "4096";
 
+/// Tables of a file that are not SQLite's own, and how many columns of our table of migrations it has.
+const TABLES: &str = "SELECT group_concat(name, ', ') AS tables, (SELECT COUNT(*) FROM pragma_table_info('schema_migration') \
+     WHERE name IN ('version', 'name', 'digest')) AS ours FROM (SELECT name FROM sqlite_master WHERE type = 'table' \
+     AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name LIMIT 3)";
+
 /// The primary result codes SQLITE_BUSY and SQLITE_LOCKED.
 const BUSY: [i32; 2] = [5, 6];
 
 pub(crate) struct SqliteDialect {
+    path: PathBuf,
+    create: bool,
     location: String,
     options: SqliteConnectOptions,
     readers: SqlitePool,
@@ -58,12 +65,19 @@ impl SqliteDialect {
             .connect_lazy_with(common.clone().pragma("query_only", "ON"));
         // FULL, because a receipt that vanishes with the power breaks I3.
         let writer = common
-            .create_if_missing(true)
+            .create_if_missing(options.create)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .pragma("cache_size", CACHE)
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
-        Self { location: path.display().to_string(), options: writer, readers }
+        let (path, create) = (path.to_owned(), options.create);
+        Self {
+            path: path.clone(),
+            create,
+            location: path.display().to_string(),
+            options: writer,
+            readers,
+        }
     }
 }
 
@@ -75,6 +89,20 @@ impl Dialect for SqliteDialect {
 
     fn migrations(&self) -> &'static [Migration] {
         MIGRATIONS
+    }
+
+    async fn objection(&self) -> Result<Option<String>, sqlx::Error> {
+        if !self.path.exists() {
+            return Ok((!self.create).then(|| {
+                "there is no such file, and this makes none; check the path, or start a run there".to_owned()
+            }));
+        }
+        let row = sqlx::query(TABLES).fetch_one(&self.readers).await?;
+        let tables: Option<String> = row.try_get("tables")?;
+        let ours: i64 = row.try_get("ours")?;
+        Ok(tables.filter(|_| ours != 3).map(|tables| {
+            format!("it is a database of something else (it has the tables {tables}), and was not touched; give a file of its own")
+        }))
     }
 
     async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {

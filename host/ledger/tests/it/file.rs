@@ -351,3 +351,27 @@ async fn waiting_for_another_process_has_an_end() {
     sqlx::raw_sql("COMMIT").execute(&mut holder).await.unwrap();
     ledger.append(append(&claim, vec![parked(AT)])).await.unwrap();
 }
+
+/// What is not ours is found out before anything of it is changed, and a file that nobody wants made is not.
+#[tokio::test]
+async fn a_file_of_something_else_and_one_that_is_not_there() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("other.db");
+    std::fs::write(&path, "").unwrap();
+    for statements in ["CREATE TABLE invoice (id)", "CREATE TABLE schema_migration (id, version)"] {
+        execute(&path, statements).await.unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let refused = open(&path).await.err();
+        let Some(LedgerError::Open { problem, .. }) = &refused else { panic!("{refused:?}") };
+        assert!(problem.contains("something else (it has the tables invoice"), "{problem}");
+        assert_eq!(std::fs::read(&path).unwrap(), before, "it was touched");
+    }
+
+    let absent = dir.path().join("absent.db");
+    let reading = LedgerOptions { create: false, ..LedgerOptions::default() };
+    let refused = SqlLedger::open(absent.to_str().unwrap(), reading.clone()).await.err();
+    assert!(matches!(refused, Some(LedgerError::Open { .. })), "{refused:?}");
+    assert!(!absent.exists());
+    open(&absent).await.unwrap().close().await;
+    SqlLedger::open(absent.to_str().unwrap(), reading).await.unwrap().close().await;
+}

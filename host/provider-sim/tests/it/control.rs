@@ -148,6 +148,11 @@ fn refuses(text: &str, problem: &str) {
 #[test]
 fn switches_read_from_text() {
     reads("ignore_keys=on", Switch::new(Fault::IgnoreKeys));
+    reads("ignore_keys", Switch::new(Fault::IgnoreKeys));
+    reads(
+        "commit_then_500@/v1/*,times=2",
+        Switch::new(Fault::CommitThen500).path("/v1/*").times(2),
+    );
     reads("delay_ms=5", Switch::new(Fault::DelayMs).value(5));
     reads(
         "status@/v1/refunds=503,times=2,method=GET",
@@ -163,7 +168,8 @@ fn switches_read_from_text() {
         "pause_before_reply_until=/tmp/a,b=c",
         Switch::new(Fault::PauseBeforeReplyUntil).value("/tmp/a,b=c"),
     );
-    refuses("ignore_keys", "NAME=VALUE");
+    refuses("delay_ms", "none is given");
+    refuses("ignore_key", "there is no switch");
     refuses("no_such=on", "the switches are commit_then_drop");
     refuses("ignore_keys=5", "takes no value");
     refuses("delay_ms=soon", "whole milliseconds");

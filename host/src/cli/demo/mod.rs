@@ -43,22 +43,34 @@ impl Demo {
             Some(dir) => dir.clone(),
             None => temporary.path().join("demo"),
         };
-        out.title("1. A project with one node that nobody has to trust");
-        prepare(out, &root).await?;
-        out.title("2. A provider of its own: another process, another database");
-        let provider = Provider::start(&root).await?;
-        out.line(&format!("payments listens on {}", provider.url()));
-        let stage = Stage { root, provider };
-        let outcome = stage.play(out).await;
-        stage.provider.stop().await;
-        outcome?;
-        out.title("One refund. Confirmed, with its receipt, after a kill and two resumes.");
-        Ok(Exit::Done)
+        tokio::select! {
+            done = play(out, root) => done,
+            // What it started ends with it, and its temporary folder goes.
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted.context("cannot listen for Ctrl-C")?;
+                out.warn("interrupted");
+                Ok(Exit::Interrupted)
+            }
+        }
     }
 }
 
+async fn play(out: &Out, root: PathBuf) -> anyhow::Result<Exit> {
+    out.title("1. A project with one node that nobody has to trust");
+    prepare(out, &root).await?;
+    out.title("2. A provider of its own: another process, another database");
+    let provider = Provider::start(&root).await?;
+    out.line(&format!("payments listens on {}", provider.url()));
+    let stage = Stage { root, provider };
+    let outcome = stage.play(out).await;
+    stage.provider.stop().await;
+    outcome?;
+    out.title("One refund. Confirmed, with its receipt, after a kill and two resumes.");
+    Ok(Exit::Done)
+}
+
 async fn prepare(out: &Out, root: &Path) -> anyhow::Result<()> {
-    init::create(root, "demo")?;
+    init::create(root, &Name::parse("demo")?)?;
     let name = Name::parse("refund")?;
     let project = Project::load(&DiskFiles { root: root.to_path_buf() })
         .map_err(|problems| anyhow::anyhow!("the demo's project has problems: {problems:?}"))?;
@@ -66,6 +78,14 @@ async fn prepare(out: &Out, root: &Path) -> anyhow::Result<()> {
     if let Some(target) = shared_target() {
         let config = format!("[build]\ntarget-dir = {:?}\n", target.display().to_string());
         init::write_new(&root.join(".cargo/config.toml"), &config)?;
+        out.line(&if target.exists() {
+            format!("the node's build starts from what an earlier demo left in {}", target.display())
+        } else {
+            format!(
+                "the first demo builds the crates under the node, for a minute or two, and keeps them for the next one in {} (about 150 MB; remove it at will)",
+                target.display()
+            )
+        });
     }
     let bytes = node::build(out, &dir).await?;
     let place = Place {

@@ -116,7 +116,7 @@ fn says_why_there_is_no_definition() {
     expect!["there is no workflow `damaged-item-refunds`; did you mean `damaged-item-refund`?"]
         .assert_eq(&error.to_string());
     let error = project.definition(&name("damaged-item-refund"), &BTreeMap::new()).unwrap_err();
-    expect!["node `refund` of workflow `damaged-item-refund` runs component `refund`, which is not registered; add it with `twice node add`"]
+    expect!["node `refund` of workflow `damaged-item-refund` runs component `refund`, which is not registered; add it with `twice node add refund FILE.wasm`"]
         .assert_eq(&error.to_string());
 
     let text = definition().to_text();
