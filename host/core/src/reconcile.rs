@@ -365,8 +365,8 @@ fn person(effect: &Effect, why: &str) -> Next {
 #[must_use]
 pub fn resolve_commands(effect: &EffectId) -> String {
     format!(
-        "`twice effects resolve {effect} --confirmed --receipt '{{}}' --evidence 'HOW YOU KNOW'` (with what the provider shows of it, \
-         as JSON, for the receipt) or `twice effects resolve {effect} --failed --evidence 'HOW YOU KNOW'`"
+        "`twice effects resolve {effect} --confirmed --receipt '{{}}' --external-id 'ITS ID' --evidence 'HOW YOU \
+         KNOW'` (the receipt: what the provider shows of it, as JSON; the id: the provider's) or `twice effects resolve {effect} --failed --evidence 'HOW YOU KNOW'`"
     )
 }
 
