@@ -242,7 +242,7 @@ fn is_nearly_proven(effect: &Effect, last: &Attempt, now: Timestamp) -> bool {
     let first_miss =
         probes.iter().find(|(at, result)| **result == ProbeResult::Miss && *at >= quiet_from);
     // The lookup that comes a settle window after the first miss is among the next three (see `reconcile_backoff_ms`).
-    let soon = contract.settle_ms.saturating_add(8 * first_wait_ms(effect));
+    let soon = contract.settle_ms.saturating_add(first_wait_ms(effect).saturating_mul(8));
     strong && first_miss.is_some_and(|(at, _)| now < at.plus_ms(soon))
 }
 
