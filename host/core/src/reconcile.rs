@@ -242,7 +242,7 @@ fn is_nearly_proven(effect: &Effect, last: &Attempt, now: Timestamp) -> bool {
     let first_miss =
         probes.iter().find(|(at, result)| **result == ProbeResult::Miss && *at >= quiet_from);
     // The lookup that comes a settle window after the first miss is among the next three (see `reconcile_backoff_ms`).
-    let soon = contract.settle_ms.saturating_add(8 * first_wait_ms(effect));
+    let soon = contract.settle_ms.saturating_add(first_wait_ms(effect).saturating_mul(8));
     strong && first_miss.is_some_and(|(at, _)| now < at.plus_ms(soon))
 }
 
@@ -365,8 +365,8 @@ fn person(effect: &Effect, why: &str) -> Next {
 #[must_use]
 pub fn resolve_commands(effect: &EffectId) -> String {
     format!(
-        "`twice effects resolve {effect} --confirmed --receipt '{{}}' --evidence 'HOW YOU KNOW'` (with what the provider shows of it, \
-         as JSON, for the receipt) or `twice effects resolve {effect} --failed --evidence 'HOW YOU KNOW'`"
+        "`twice effects resolve {effect} --confirmed --receipt '{{}}' --external-id 'ITS ID' --evidence 'HOW YOU \
+         KNOW'` (the receipt: what the provider shows of it, as JSON; the id: the provider's) or `twice effects resolve {effect} --failed --evidence 'HOW YOU KNOW'`"
     )
 }
 
