@@ -151,17 +151,15 @@ fn effects_that_are_asked_for_together_are_interrupted_together() {
 #[test]
 fn what_cannot_be_tried_is_said() {
     let (project, input) = declared("mail-plain.toml", "mail.send", &json!({}));
-    let check = |args: &[&str], words: &[&str]| {
-        shows(&project.twice(&[&["crashtest", "w", "--input"], args].concat()), 1, words);
+    let check = |args: &[&str], code: i32, words: &[&str]| {
+        shows(&project.twice(&[&["crashtest", "w", "--input"], args].concat()), code, words);
     };
     check(
         &[&input, "--boundary", "half-time"],
-        &["there is no boundary `half-time`", "after-requested-commit", "after-provider-commit"],
+        2,
+        &["'half-time' for '--boundary", "after-requested-commit", "after-provider-commit"],
     );
-    check(&[&input, "--pause", "soon"], &["`soon` is no duration", "48h"]);
-    check(
-        &[&input, "--pause", "5s"],
-        &["a pause of 5s is shorter than a lease", "give 1m or more"],
-    );
-    check(&["{}"], &["the input does not fit workflow `w`"]);
+    check(&[&input, "--pause", "soon"], 2, &["'soon' for '--pause", "48h"]);
+    check(&[&input, "--pause", "5s"], 2, &["shorter than a lease", "give 1m or more"]);
+    check(&["{}"], 1, &["the input does not fit workflow `w`"]);
 }
