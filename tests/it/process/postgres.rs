@@ -20,6 +20,9 @@ fn shop(provider: &Provider, database: &Database<'_>) -> Project {
 
 #[test]
 fn a_killed_worker_is_followed_by_one_that_pays_nothing_twice() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let provider = Provider::start();
     let database = Cluster::shared().database();
     let project = shop(&provider, &database);

@@ -1,8 +1,8 @@
 //! Postgres servers of a test process's own: made when first needed, on a free port of this machine, gone when the process
 //! is, however it ends. Nothing of a server that may run on the machine is touched.
 //!
-//! The tools of a Postgres installation are needed (Debian: `apt-get install postgresql-15`). A test that does not find
-//! them fails and says so.
+//! The tools of a Postgres installation are needed (Debian: `apt-get install postgresql-15`). A test that asks [`is_missing`]
+//! first is left out without them, loudly, but fails in CI.
 
 mod guard;
 mod tools;
@@ -14,6 +14,8 @@ use std::sync::{Mutex, OnceLock};
 
 use guard::Guard;
 use tools::Tools;
+
+pub use tools::is_missing;
 
 /// The role that owns the databases.
 pub const ROLE: &str = "shopkeeper";

@@ -1,12 +1,28 @@
 //! The programs of a Postgres installation, run as a user that they accept.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// Where distributions put them when they are not on the PATH.
 const FOLDERS: [&str; 3] = ["/usr/lib/postgresql", "/opt/homebrew/opt", "/usr/local/opt"];
 const HELP: &str = "tests need the tools of PostgreSQL 15 or newer: initdb, pg_ctl, postgres, psql\nfix: install them \
      (Debian: apt-get install postgresql-15)";
+
+/// Whether tests that need a server leave it out, as the tools are not here; says so, past the capture of test output. In CI
+/// (the variable `CI` is set) nothing is left out: there a test without its server fails.
+#[must_use]
+pub fn is_missing() -> bool {
+    static MISSING: LazyLock<bool> = LazyLock::new(|| {
+        let missing = std::env::var_os("CI").is_none() && !bins().iter().any(|bin| is_new(bin));
+        if missing {
+            let _ = writeln!(std::io::stderr(), "\nNOT TESTED on Postgres: {HELP}\n");
+        }
+        missing
+    });
+    *MISSING
+}
 
 pub(crate) struct Tools {
     bin: PathBuf,

@@ -38,6 +38,9 @@ async fn story(ledger: &dyn Ledger, run: &str) -> (Claim, Story) {
 
 #[tokio::test]
 async fn the_database_itself_refuses_to_forget() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let ledger = ledger(&database).await;
     story(&*ledger, "r1").await;
@@ -102,6 +105,9 @@ async fn the_database_itself_refuses_to_forget() {
 
 #[tokio::test]
 async fn the_transition_table_is_that_of_the_state_machine() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     ledger(&database).await;
     let mut expected = Vec::new();
@@ -122,6 +128,9 @@ async fn the_transition_table_is_that_of_the_state_machine() {
 
 #[tokio::test]
 async fn many_open_a_new_ledger_at_once() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let opening = (0..8).map(|_| {
         let url = database.url();
@@ -135,6 +144,9 @@ async fn many_open_a_new_ledger_at_once() {
 
 #[tokio::test]
 async fn a_ledger_is_found_as_it_was_left() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let first = ledger(&database).await;
     let (claim, story) = story(&*first, "r1").await;
@@ -148,6 +160,9 @@ async fn a_ledger_is_found_as_it_was_left() {
 
 #[tokio::test]
 async fn a_schema_of_another_build_is_refused() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     ledger(&database).await.close().await;
     for (statement, reason) in [
@@ -165,6 +180,9 @@ async fn a_schema_of_another_build_is_refused() {
 
 #[tokio::test]
 async fn a_damaged_run_does_not_keep_others_from_being_claimed() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let ledger = ledger(&database).await;
     for run in ["r1", "r2", "r3"] {
@@ -183,6 +201,9 @@ async fn a_damaged_run_does_not_keep_others_from_being_claimed() {
 /// The role that workers need may neither change the schema nor forget anything, triggers or not.
 #[tokio::test]
 async fn a_role_needs_no_more_than_is_written_down() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let owner = ledger(&database).await;
     let page = include_str!("../../../../docs/postgres.md");
@@ -229,6 +250,9 @@ async fn a_role_needs_no_more_than_is_written_down() {
 
 #[tokio::test]
 async fn a_server_that_would_lose_what_it_confirms_is_refused() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let cluster = Cluster::start();
     let database = cluster.database();
     let before = ledger(&database).await;
@@ -258,6 +282,9 @@ async fn a_server_that_would_lose_what_it_confirms_is_refused() {
 
 #[tokio::test]
 async fn what_cannot_be_opened_says_why() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let port = Cluster::shared().port();
     Cluster::shared()
@@ -301,6 +328,9 @@ async fn what_cannot_be_opened_says_why() {
 /// I10: the database's own password is a secret like any other.
 #[tokio::test]
 async fn the_password_of_the_database_is_kept_out_of_it() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let ledger = ledger(&database).await;
     let claim = start_claimed(&*ledger, "r1").await;
@@ -317,6 +347,9 @@ async fn the_password_of_the_database_is_kept_out_of_it() {
 /// A holder that never lets go is an error in the end, and one after which everything goes on.
 #[tokio::test]
 async fn waiting_for_another_process_has_an_end() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let first = ledger(&database).await;
     let claim = start_claimed(&*first, "r1").await;
@@ -346,6 +379,9 @@ async fn waiting_for_another_process_has_an_end() {
 
 #[tokio::test]
 async fn a_server_that_was_away_is_used_again() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let cluster = Cluster::start();
     let database = cluster.database();
     let ledger = ledger(&database).await;

@@ -17,6 +17,9 @@ const AT: Timestamp = Timestamp(1);
 /// Three workers, each with a ledger of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledgers_on_one_database_claim_different_runs() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let first = ledger(&database).await;
     for run in 0..60 {
@@ -65,6 +68,9 @@ async fn ledgers_on_one_database_claim_different_runs() {
 /// BR-50, by several processes: nothing is lost and nobody is told what is not so.
 #[tokio::test(flavor = "multi_thread")]
 async fn chains_under_several_ledgers_stay_straight() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let first = ledger(&database).await;
     let mut claims = Vec::new();
@@ -100,6 +106,9 @@ async fn chains_under_several_ledgers_stay_straight() {
 /// Starting a run is idempotent, whoever does it and wherever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_many_start_is_started_once() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let ledgers = [ledger(&database).await, open(&database.url()).await.unwrap()];
     for round in 0..10 {
@@ -128,6 +137,9 @@ async fn a_run_that_many_start_is_started_once() {
 /// Two runs want the same shared effect at once: one owns it, and the others learn whose it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_effect_that_many_propose_has_one_owner() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let ledgers = [ledger(&database).await, open(&database.url()).await.unwrap()];
     let mut claims = Vec::new();
@@ -157,6 +169,9 @@ async fn an_effect_that_many_propose_has_one_owner() {
 /// I7, across processes.
 #[tokio::test]
 async fn whoever_lost_the_run_writes_nothing() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let (first, second) = (ledger(&database).await, open(&database.url()).await.unwrap());
     let none = ClaimBy { lease_ms: 0, ..by("w1") };
@@ -184,6 +199,9 @@ async fn whoever_lost_the_run_writes_nothing() {
 /// Nobody looks at the clock of a host, however wrong it is.
 #[tokio::test]
 async fn leases_are_judged_by_the_clock_of_the_database() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
     let database = Cluster::shared().database();
     let (first, second) = (ledger(&database).await, open(&database.url()).await.unwrap());
     first.start_run(new_run("r1", Timestamp(i64::MAX / 2))).await.unwrap();
