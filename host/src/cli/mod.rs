@@ -1,5 +1,5 @@
 //! The command line: one file per command. A command says what it does on standard output, what went wrong on standard
-//! error, and ends with a code of [`exit::Exit`].
+//! error, and ends with a code of `Exit`.
 
 mod check;
 mod crashtest;
