@@ -118,10 +118,7 @@ impl Place {
     /// # Errors
     /// When it cannot be opened or made.
     pub(super) async fn ledger_to_fill(&self) -> anyhow::Result<Arc<dyn Ledger>> {
-        let url = match &self.database {
-            Some(url) => url.clone(),
-            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
-        };
+        let url = self.ledger_url()?;
         self.open(&url, true).await
     }
 
@@ -130,10 +127,7 @@ impl Place {
     /// # Errors
     /// When it is there and cannot be opened.
     pub(super) async fn ledger_if_there(&self) -> anyhow::Result<Option<Arc<dyn Ledger>>> {
-        let url = match &self.database {
-            Some(url) => url.clone(),
-            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
-        };
+        let url = self.ledger_url()?;
         let file = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:"));
         let file = file.unwrap_or(&url);
         // A database of a server is never made here.
@@ -141,6 +135,14 @@ impl Place {
             return Ok(None);
         }
         self.open(&url, false).await.map(Some)
+    }
+
+    /// Where the ledger is, or would be.
+    fn ledger_url(&self) -> anyhow::Result<String> {
+        Ok(match &self.database {
+            Some(url) => url.clone(),
+            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
+        })
     }
 
     async fn open(&self, url: &str, create: bool) -> anyhow::Result<Arc<dyn Ledger>> {
