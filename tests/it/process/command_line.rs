@@ -9,7 +9,7 @@ use twice_tests::project::{Project, Provider};
 
 use super::shop::{
     REFUND, REFUND_AND_TELL, SCRIPTED, TWICE, check_settled, order, refund_step, script, shop,
-    start,
+    start, start_with,
 };
 
 const RUN: &str = "run-1";
@@ -298,4 +298,30 @@ fn the_simulated_provider_says_how_it_misbehaves() {
     for fault in Fault::ALL {
         assert!(help.contains(fault.as_str()), "`{fault}` is missing: {help}");
     }
+}
+
+/// A worker that lacks a setting starts nothing, decides nothing, and is no reason to call for a person.
+#[test]
+fn a_missing_setting_loses_nothing() {
+    let provider = Provider::start();
+    let project = shop(&provider);
+    let without = [("PAYMENTS_API_KEY", "")];
+    let ran = project.spawn(&start(REFUND, &order("order-1"), "run-1"), &without).finish();
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert!(ran.stderr.contains("nothing was started"), "{ran}");
+    assert!(ran.stderr.contains("PAYMENTS_API_KEY"), "{ran}");
+    assert_eq!(project.json(&["runs", "list"]), json!([]));
+
+    project.ok(&start_with(REFUND, &order("order-1"), "run-1", &["--detach"]));
+    let ran = project.spawn(&["runs", "resume", "run-1", "--wait", "0"], &without).finish();
+    assert_eq!(ran.code, Some(4), "{ran}");
+    let shown = project.run("run-1");
+    assert_eq!(shown["run"]["state"], "waiting", "{shown:#}");
+    assert!(shown["run"]["reason"].as_str().unwrap().contains("PAYMENTS_API_KEY"), "{shown:#}");
+    assert_eq!(project.effects("run-1")[0]["state"], "AUTHORIZED");
+    assert_eq!(provider.requests("refund"), 0);
+
+    project.ok(&["runs", "resume", "run-1"]);
+    check_settled(&project, "run-1");
+    assert_eq!(provider.requests("refund"), 1);
 }
