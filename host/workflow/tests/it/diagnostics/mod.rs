@@ -1,0 +1,141 @@
+//! Every finding, as its reader sees it: one table of slips in the example project.
+
+mod answers;
+mod contracts;
+mod expressions;
+mod files;
+mod names;
+mod sources;
+mod templates;
+mod tools;
+mod unsupported;
+
+use std::collections::BTreeSet;
+
+use expect_test::{Expect, expect};
+use twice_workflow::Project;
+use twice_workflow::diagnostic::Code;
+
+use crate::support::{edit, example};
+
+pub(super) const T: &str = "twice.toml";
+pub(super) const W: &str = "workflows/damaged-item-refund.toml";
+pub(super) const P: &str = "tools/payments.toml";
+pub(super) const M: &str = "tools/mail.toml";
+
+/// The refund without its lookup.
+pub(super) const KEY_ONLY: (&str, &str, &str) = (
+    P,
+    "[operation.refund.lookup]\nby = \"reference\"\nconsistency = \"strong\"\nmethod = \"GET\"\npath = \"/v1/refunds\"\nquery = { reference = \"{/effect_id}\" }\nheaders = { Authorization = \"Bearer {secret:api-key}\" }\n# The route of a list answers with an empty list, so no status means that there is nothing.\nabsent = []\nitems = \"/data\"\nmatches = { \"/reference\" = \"/effect_id\" }\npending = { \"/status\" = [\"pending\"] }\nfailed = { \"/status\" = [\"failed\"] }\nexternal_id = \"/id\"\n\n",
+    "",
+);
+
+/// Makes the edits (file, text, replacement) in the example project and compares all that is found then.
+#[track_caller]
+fn check(edits: &[(&str, &str, &str)], expect: Expect) -> BTreeSet<Code> {
+    let mut files = example();
+    for (path, from, to) in edits {
+        edit(&mut files, path, from, to);
+    }
+    let found = match Project::load(&files) {
+        Ok(project) => project.warnings,
+        Err(found) => found,
+    };
+    let text: Vec<String> = found.iter().map(ToString::to_string).collect();
+    expect.assert_eq(&text.join("\n"));
+    found.iter().map(|finding| finding.code).collect()
+}
+
+#[test]
+fn every_code_occurs() {
+    let tables = [
+        files::files_in_general(),
+        unsupported::what_is_not_supported_yet(),
+        names::the_graph_and_its_names(),
+        sources::sources_of_identity(),
+        expressions::expressions(),
+        tools::tools_and_operations(),
+        templates::request_templates(),
+        contracts::keys_lookups_and_times(),
+        answers::what_answers_mean(),
+    ];
+    let met: BTreeSet<Code> = tables.into_iter().flatten().flatten().collect();
+    let all: BTreeSet<Code> = Code::ALL.iter().copied().collect();
+    assert_eq!(met, all);
+}
+
+#[test]
+fn accepts_what_is_sound() {
+    let each = [
+        (
+            W,
+            "object = \"/input/order_id\"\nintent = \"full",
+            "object = \"/id\"\nfor_each = \"/input/orders\"\nintent = \"full",
+        ),
+        ("schemas/refund-request.json", "\"required\": [", "\"required\": [\"orders\", "),
+        (
+            "schemas/refund-request.json",
+            "\"properties\": {",
+            "\"$defs\": { \"order\": { \"required\": [\"id\"], \"properties\": { \"id\": { \"enum\": [1, \"a\"] } } } },\n  \"properties\": { \"orders\": { \"type\": \"array\", \"items\": { \"$ref\": \"#/$defs/order\" } },",
+        ),
+    ];
+    let receipt = "object = \"/receipts/refund/refund/result/id\"\nintent = \"refund-notice\"";
+    let read = "[operation.status]\nargs = { inline = { type = \"object\" } }\nread = true\ntimeout = \"5s\"\nretry = { attempts = 3, initial = \"1s\", max = \"1s\" }\n[operation.status.request]\nmethod = \"GET\"\npath = \"/v1/refunds/{/args/id}\"\n";
+    let rows: [&[(&str, &str, &str)]; 20] = [
+        &each,
+        &[(P, "schema = \"schemas/refund.json\"", "schema = { inline = { type = \"object\" } }")],
+        &[(P, "pending = { \"/status\" = [\"pending\"] }", "pending = {}")],
+        &[(W, "object = \"/input/order_id\"\nintent = \"refund-notice\"", receipt)],
+        &[
+            (P, "[operation.refund]", &format!("{read}\n[operation.refund]")),
+            (
+                W,
+                "",
+                "\n[[node.effect]]\nslot = \"status\"\ntool = \"payments.status\"\nrepeat = 20\nallow = \"true\"\n",
+            ),
+        ],
+        &[(P, "env:PAYMENTS_URL", "https://payments.example.com:8443/api")],
+        &[(P, "env:PAYMENTS_URL", "http://localhost:4010/v1")],
+        &[(P, "env:PAYMENTS_URL", "http://127.0.0.1:4010")],
+        &[(P, "env:PAYMENTS_URL", "http://[::1]")],
+        &[(P, "env:PAYMENTS_API_KEY", "file:secrets/api-key")],
+        &[(W, "args.to == state.input.customer_email", " false ")],
+        &[(W, "args.to == state.input.customer_email", "state.nodes.refund.any == args.to")],
+        &[
+            (
+                "schemas/refund-request.json",
+                "\"additionalProperties\": false",
+                "\"additionalProperties\": true",
+            ),
+            (W, "args.to == state.input.customer_email", "state.input.other == 1"),
+        ],
+        &[
+            (P, "header = \"Idempotency-Key\"\n", ""),
+            (
+                P,
+                "reference = \"{/effect_id}\", ",
+                "reference = \"{/effect_id}\", key = \"{/key}\", ",
+            ),
+        ],
+        &[(P, "consistency = \"strong\"", "consistency = { lag = \"30s\" }")],
+        &[(
+            P,
+            "reason = \"{/args/reason?}\"",
+            "reason = \"{{literal}} for run {/run}\", tags = [1, true, 1.5, \"{/args/reason?}\"]",
+        )],
+        &[(W, "input = { schema = \"schemas/refund-request.json\" }\n", "")],
+        &[
+            (W, "version = 1", "version = 7"),
+            (W, "after = [\"refund\"]", "retry = { attempts = 2, initial = \"2m\" }"),
+        ],
+        &[(
+            W,
+            "limits = { time = \"60s\" }",
+            "limits = { time = \"24h\", memory = \"1GiB\", effects = 0, log = \"0B\" }",
+        )],
+        &[(T, "", "\n[database]\nurl = \"env:TWICE_DATABASE_URL\"\n")],
+    ];
+    for row in rows {
+        check(row, expect![[""]]);
+    }
+}
