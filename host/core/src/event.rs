@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::contract::Contract;
 use crate::identity::{Identity, RequestHash};
-use crate::ids::{EffectId, Name, WorkerId};
+use crate::ids::{EffectId, ElementId, Name, WorkerId};
 use crate::outcome::{RuleId, Verdict};
 use crate::time::Timestamp;
 
@@ -456,12 +456,54 @@ pub enum RunEvent {
         /// Whether the worker before it vanished without letting go.
         takeover: bool,
     },
+    /// It is decided that a node runs: its `when` holds. Recorded for nodes that have something to decide, and never decided
+    /// anew.
+    NodeEntered {
+        /// The node.
+        node: Name,
+        /// Its visit.
+        visit: u32,
+        /// The elements of a fan-out, in the order of their array; none for other nodes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        elements: Option<Vec<ElementId>>,
+    },
+    /// A visit of a node does not take place.
+    StepSkipped {
+        /// The node.
+        node: Name,
+        /// Its visit.
+        visit: u32,
+        /// Why.
+        why: SkipReason,
+    },
+    /// It is decided whether a loop begins another round.
+    LoopDecided {
+        /// The node that closes the loop.
+        node: Name,
+        /// The visit that it completed.
+        visit: u32,
+        /// The nodes that are visited again; empty when the loop is over.
+        again: Vec<Name>,
+    },
+    /// A step started for the first time: a time limit counts from here.
+    StepStarted {
+        /// The node.
+        node: Name,
+        /// Its visit.
+        visit: u32,
+        /// The element, in a fan-out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        element: Option<ElementId>,
+    },
     /// A step returned.
     StepCompleted {
         /// The node.
         node: Name,
         /// Its visit.
         visit: u32,
+        /// The element, in a fan-out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        element: Option<ElementId>,
         /// The attempt that returned.
         attempt: u32,
         /// Its output.
@@ -475,6 +517,9 @@ pub enum RunEvent {
         node: Name,
         /// Its visit.
         visit: u32,
+        /// The element, in a fan-out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        element: Option<ElementId>,
         /// The attempt that failed.
         attempt: u32,
         /// Why.
@@ -507,6 +552,9 @@ pub enum RunEvent {
         node: Name,
         /// Its visit.
         visit: u32,
+        /// The element, in a fan-out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        element: Option<ElementId>,
         /// The slot it named.
         slot: String,
         /// The rule that refused.
@@ -551,6 +599,10 @@ impl RunEvent {
         match self {
             Self::Started { .. } => "run_started",
             Self::Claimed { .. } => "run_claimed",
+            Self::NodeEntered { .. } => "node_entered",
+            Self::StepSkipped { .. } => "step_skipped",
+            Self::LoopDecided { .. } => "loop_decided",
+            Self::StepStarted { .. } => "step_started",
             Self::StepCompleted { .. } => "step_completed",
             Self::StepFailed { .. } => "step_failed",
             Self::Parked { .. } => "run_parked",
@@ -564,6 +616,18 @@ impl RunEvent {
             Self::Quarantined { .. } => "run_quarantined",
         }
     }
+}
+
+/// Why a visit of a node does not take place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipReason {
+    /// Its `when` does not hold.
+    When,
+    /// Every node before it was skipped.
+    DeadPath,
+    /// The run ended elsewhere before it could start.
+    Ended,
 }
 
 /// Why a step did not return an output.
@@ -602,4 +666,19 @@ pub enum StepFailure {
         /// What it did, and the fix.
         message: String,
     },
+}
+
+impl StepFailure {
+    /// In words.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Retryable { message }
+            | Self::Fatal { message }
+            | Self::Trap { message }
+            | Self::Limit { message, .. }
+            | Self::BadOutput { message }
+            | Self::BadRequest { message } => message,
+        }
+    }
 }

@@ -94,6 +94,14 @@ id!(
     "1 to 128 letters, digits, `.`, `_` or `-`, starting with a letter or digit"
 );
 
+id!(
+    /// An element of a fan-out: the string, or the integer as decimal text, that stays the same wherever it stands in its array.
+    ElementId,
+    "element id",
+    is_element_id,
+    "1 to 256 characters, none of them a control character"
+);
+
 fn is_token(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -106,6 +114,10 @@ fn is_name(text: &str) -> bool {
         && text
             .chars()
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
+}
+
+fn is_element_id(text: &str) -> bool {
+    (1..=256).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
 
 fn is_effect_id(text: &str) -> bool {

@@ -17,6 +17,7 @@ pub mod json;
 pub mod limits;
 pub mod mutation;
 pub mod outcome;
+pub mod progress;
 pub mod reconcile;
 pub mod redact;
 pub mod run;

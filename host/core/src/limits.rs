@@ -26,3 +26,5 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 pub const PAGE_MAX: u32 = 1_000;
 /// Crashes of a run in a row, without progress, after which it is not loaded any more.
 pub const CRASHES_MAX: u32 = 5;
+/// Most elements of a fan-out; their identities are one ledger entry, their outputs one value.
+pub const ELEMENTS_MAX: usize = 10_000;

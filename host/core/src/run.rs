@@ -119,6 +119,10 @@ impl Progress {
                 }
             }
             RunEvent::Started { .. }
+            | RunEvent::NodeEntered { .. }
+            | RunEvent::StepSkipped { .. }
+            | RunEvent::LoopDecided { .. }
+            | RunEvent::StepStarted { .. }
             | RunEvent::Claimed { .. }
             | RunEvent::Parked { .. }
             | RunEvent::Halted { .. }

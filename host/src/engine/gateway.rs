@@ -323,6 +323,7 @@ impl Gateway {
         self.session.record_run(RunEvent::RequestRefused {
             node: self.context.node().node.name.clone(),
             visit: 1,
+            element: None,
             slot: excerpt(&request.slot),
             policy: refusal.policy.to_owned(),
             message: excerpt(&refusal.message),

@@ -169,6 +169,7 @@ fn object(
     receipts: &Receipts,
 ) -> Result<Option<String>, Refusal> {
     let find = |node: &Name, name: &Name| receipts.get(&(node.clone(), name.clone())).cloned();
-    source::object_of(&slot.slot, item, &session.run.input, &find)
+    let trusted = source::Trusted { input: &session.run.input, element: None, receipts: &find };
+    source::object_of(&slot.slot, item, trusted)
         .map_err(|problem| Refusal { policy: "object", message: problem.to_string() })
 }

@@ -205,6 +205,7 @@ async fn returned(
     session.record_run(RunEvent::StepCompleted {
         node: node.clone(),
         visit: 1,
+        element: None,
         attempt,
         output,
         diverged,
@@ -275,6 +276,7 @@ async fn failed(
     session.record_run(RunEvent::StepFailed {
         node: name.clone(),
         visit: 1,
+        element: None,
         attempt,
         cause,
         retry_at,

@@ -31,6 +31,14 @@ pub enum DefinitionError {
         /// The component.
         component: Name,
     },
+    /// It starts too many other workflows.
+    #[error(
+        "workflow `{workflow}` and the workflows it starts come to more than 100 child workflows, each pinned in full; start fewer"
+    )]
+    TooManyChildren {
+        /// The workflow at which the limit was passed.
+        workflow: Name,
+    },
     /// The text is no definition.
     #[error("not a definition: {message}")]
     Malformed {

@@ -105,6 +105,32 @@ codes! {
     ConstantPolicy = "TW2114", Warning;
     /// An expression about something that an open schema does not name.
     UnlistedValue = "TW2115", Warning;
+    /// A route that a node does not declare.
+    UnknownRoute = "TW2116", Error;
+    /// A route that no condition takes.
+    UnusedRoute = "TW2117", Warning;
+    /// A join of fewer than two paths.
+    PointlessJoin = "TW2118", Warning;
+    /// A loop that is entered or left in its midst, or overlaps another.
+    BadLoop = "TW2119", Error;
+    /// A loop without a bound.
+    UnboundedLoop = "TW2120", Error;
+    /// Elements of a fan-out that may have no identity.
+    ElementIdentity = "TW2121", Error;
+    /// Elements of a fan-out that may not be told apart.
+    ElementsRepeat = "TW2122", Warning;
+    /// Something of a node that may not have run.
+    MaybeSkipped = "TW2123", Warning;
+    /// A pivot that is none, or an effect behind it that leads nowhere.
+    Pivot = "TW2124", Error;
+    /// An effect that stays when the others are undone.
+    NotUndone = "TW2125", Warning;
+    /// A compensation that cannot be made.
+    Compensation = "TW2126", Error;
+    /// A lock on nothing, or without a name.
+    Lock = "TW2127", Error;
+    /// Workflows that start each other.
+    ChildCycle = "TW2128", Error;
     /// A secret written into a file.
     SecretLiteral = "TW2201", Error;
     /// A template that cannot be filled.

@@ -4,11 +4,15 @@
 //! [`project::Project::load`] reads a project, [`model`] is what comes of it. While a run goes on, [`policy`] decides
 //! about its requests, [`source`] finds its business objects, and [`schema`] checks its values.
 
+pub mod condition;
 mod definition;
 pub mod diagnostic;
+pub mod elements;
 mod explain;
+pub mod expression;
 pub mod files;
 pub mod flow;
+mod graph;
 pub mod model;
 pub mod policy;
 pub mod project;

@@ -22,6 +22,19 @@ pub struct Definition {
     pub tools: BTreeMap<Name, Tool>,
     /// The digest of each component, by module name.
     pub components: BTreeMap<Name, String>,
+    /// The workflows that its slots start, by name, each as a run of it would be pinned by itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub children: BTreeMap<Name, Child>,
+}
+
+/// A child workflow, pinned with its parent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Child {
+    /// The digest of its definition, under which that is kept in the ledger as well.
+    pub digest: String,
+    /// Its definition.
+    pub definition: Definition,
 }
 
 /// A workflow.
@@ -34,6 +47,12 @@ pub struct Workflow {
     pub version: u32,
     /// JSON Schema of its input.
     pub input_schema: Option<Value>,
+    /// How long a run of it may take, waiting included. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// In which order the effects of a run that failed are undone.
+    #[serde(default, skip_serializing_if = "UndoOrder::is_default")]
+    pub undo: UndoOrder,
     /// Its nodes, in an order in which each stands behind what it comes after.
     pub nodes: Vec<Node>,
 }
@@ -46,14 +65,172 @@ pub struct Node {
     pub name: Name,
     /// The registered module it runs.
     pub component: Name,
-    /// The nodes that must be done first.
+    /// The nodes that stand before it.
     pub after: Vec<Name>,
+    /// For which of them it waits.
+    #[serde(default, skip_serializing_if = "Join::is_default")]
+    pub join: Join,
+    /// CEL over `state`, `receipts` and `routes`: whether it runs at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    /// What the member `route` of its output may be; empty: it chooses no route.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<String>,
+    /// The array over which it fans out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_each: Option<FanOut>,
+    /// The loop that it closes.
+    #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub closes: Option<Loop>,
+    /// How long a visit may take from its first start, waiting included; in a fan-out, how long each element may.
+    /// Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Whether the run is over when it is done.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ends: bool,
     /// What it may use up.
     pub limits: NodeLimits,
     /// How often a step that failed is started again.
     pub retry: StepRetry,
     /// What it may ask for.
     pub slots: Vec<Slot>,
+}
+
+/// The tool by which a slot starts a run of another workflow; no tool file may have this name.
+pub const CHILD_TOOL: &str = "workflow";
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// In which order effects are undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UndoOrder {
+    /// One by one, newest first.
+    #[default]
+    Sequential,
+    /// Newest first along each path; effects of nodes that do not precede each other at once.
+    Branches,
+}
+
+impl UndoOrder {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// For which of the nodes before it a node waits. A node is settled when it is done or skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Join {
+    /// Until all are settled.
+    #[default]
+    All,
+    /// Until the first is done.
+    Any,
+}
+
+impl Join {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A fan-out: one step for each element of a trusted array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FanOut {
+    /// JSON Pointer to the array, into trusted durable state.
+    pub array: String,
+    /// JSON Pointer within an element to the string or integer that tells it from the others.
+    pub element: String,
+    /// Most steps at once.
+    pub parallel: u32,
+}
+
+/// A loop: when the node that closes it is done and `when` holds, the nodes from `to` to it are visited again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loop {
+    /// The node where a round begins.
+    pub to: Name,
+    /// CEL over `state`, `receipts` and `routes`: whether there is another round.
+    pub when: String,
+    /// Most rounds, each time that the loop is entered.
+    pub max_visits: u32,
+    /// What happens when `when` holds after the last of them.
+    #[serde(default, skip_serializing_if = "Exhausted::is_default")]
+    pub exhausted: Exhausted,
+}
+
+/// What happens when a loop has had its last round and would have another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exhausted {
+    /// The run fails.
+    #[default]
+    Fail,
+    /// The run goes on behind the loop.
+    GoOn,
+}
+
+impl Exhausted {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How an effect is undone: an effect of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compensation {
+    /// The tool.
+    pub tool: Name,
+    /// The operation of the tool.
+    pub operation: Name,
+    /// Its args. References are pointers into `{ "receipt": { "external_id": …, "result": … }, "args": …, "input": …,
+    /// "element": … }`.
+    pub args: Template,
+    /// What happens while it is not known whether the effect happened.
+    #[serde(default, skip_serializing_if = "OnUnknown::is_default")]
+    pub on_unknown: OnUnknown,
+    /// How often it is tried.
+    pub retry: StepRetry,
+}
+
+/// What becomes of a compensation while it is not known whether there is anything to undo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnknown {
+    /// It waits until that is known.
+    #[default]
+    Hold,
+    /// It is made at once; undoing what did not happen does no harm.
+    Undo,
+}
+
+impl OnUnknown {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A lock on a business object, from the proposal of the effect to the end of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    /// What kind of object it is; with the object's value it is the name of the lock.
+    pub name: Name,
+    /// How long it is held at most. Milliseconds; absent: until the run is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
 }
 
 /// What one call of a node may use up.
@@ -93,7 +270,8 @@ pub struct Slot {
     /// The operation of the tool.
     pub operation: Name,
     /// Where the business object is: a JSON Pointer into trusted durable state, `/input/…` or
-    /// `/receipts/<node>/<slot>/…`; relative to the element (`/…`) when `use_` is `ForEach`. Absent only for reads.
+    /// `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out; relative to the element (`/…`) when `uses` is `ForEach`.
+    /// Absent only for reads.
     pub object: Option<String>,
     /// What is meant.
     pub intent: String,
@@ -105,6 +283,18 @@ pub struct Slot {
     pub allow: Option<String>,
     /// What happens when the effect is requested again with other args.
     pub on_conflict: OnConflict,
+    /// Whether it starts a run of another workflow: `tool` is then [`CHILD_TOOL`], `operation` the workflow's name.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub child: bool,
+    /// How the effect is undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensate: Option<Compensation>,
+    /// Whether there is no way back once the effect happened.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub pivot: bool,
+    /// The lock that the run takes on the business object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Lock>,
 }
 
 impl Slot {

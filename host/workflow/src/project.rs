@@ -9,7 +9,7 @@ use crate::definition::DefinitionError;
 use crate::diagnostic::{Code, Diagnostic, Severity, nearest};
 use crate::files::Files;
 use crate::flow::{self, Tools};
-use crate::model::{Definition, Tool, Workflow};
+use crate::model::{Child, Definition, Tool, Workflow};
 use crate::read::{self, At, Item, Place, Sink};
 use crate::schemas::Schemas;
 use crate::tool;
@@ -18,6 +18,9 @@ use crate::tool;
 pub const PROJECT_FILE: &str = "twice.toml";
 /// How long a worker holds a run without a sign of life, unless the file states otherwise. Milliseconds.
 pub const LEASE_MS: u64 = 10_000;
+
+/// Most child workflows that are pinned with a workflow, those of its children included: each is written out in full.
+const CHILDREN_MAX: u32 = 100;
 
 /// A checked project.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +83,15 @@ impl Project {
         workflow: &Name,
         components: &BTreeMap<Name, String>,
     ) -> Result<Definition, DefinitionError> {
+        self.pinned(workflow, components, &mut { CHILDREN_MAX })
+    }
+
+    fn pinned(
+        &self,
+        workflow: &Name,
+        components: &BTreeMap<Name, String>,
+        children_left: &mut u32,
+    ) -> Result<Definition, DefinitionError> {
         let found = self.workflows.get(workflow).ok_or_else(|| {
             let names = self.workflows.keys().map(Name::as_str);
             DefinitionError::UnknownWorkflow {
@@ -89,6 +101,7 @@ impl Project {
         })?;
         let mut pinned = BTreeMap::new();
         let mut tools = BTreeMap::new();
+        let mut children = BTreeMap::new();
         for node in &found.nodes {
             let digest = components.get(&node.component).ok_or_else(|| {
                 DefinitionError::UnknownComponent {
@@ -99,8 +112,21 @@ impl Project {
             })?;
             pinned.insert(node.component.clone(), digest.clone());
             for slot in &node.slots {
-                let tool = self.tools.get(&slot.tool).expect("load checked every slot's tool");
-                tools.insert(slot.tool.clone(), tool.clone());
+                if slot.child {
+                    if !children.contains_key(&slot.operation) {
+                        *children_left = children_left.checked_sub(1).ok_or_else(|| {
+                            DefinitionError::TooManyChildren { workflow: workflow.clone() }
+                        })?;
+                        let definition = self.pinned(&slot.operation, components, children_left)?;
+                        let digest = definition.digest();
+                        children.insert(slot.operation.clone(), Child { digest, definition });
+                    }
+                } else {
+                    self.pin(&slot.tool, &mut tools);
+                }
+                if let Some(compensation) = &slot.compensate {
+                    self.pin(&compensation.tool, &mut tools);
+                }
             }
         }
         Ok(Definition {
@@ -108,7 +134,13 @@ impl Project {
             workflow: found.clone(),
             tools,
             components: pinned,
+            children,
         })
+    }
+
+    fn pin(&self, name: &Name, tools: &mut BTreeMap<Name, Tool>) {
+        let tool = self.tools.get(name).expect("load checked the tool of every slot");
+        tools.insert(name.clone(), tool.clone());
     }
 }
 
@@ -167,10 +199,17 @@ fn workflows(
     tools: &Tools,
     hidden: bool,
 ) -> BTreeMap<Name, Option<Workflow>> {
-    each(schemas, "workflows", "workflow", |sink, item| {
-        flow::read(sink, item, schemas, tools, hidden)
-    })
-    .0
+    let known = flow::Known {
+        schemas,
+        tools,
+        tools_hidden: hidden,
+        workflows: flow::survey(schemas.files),
+        starts: RefCell::default(),
+    };
+    let (all, _) =
+        each(schemas, "workflows", "workflow", |sink, item| flow::read(sink, item, &known));
+    flow::check_cycles(schemas.found, &known.starts.into_inner());
+    all
 }
 
 /// Reads each TOML file of a folder; what they define by name, and whether some could not be read for their names.

@@ -106,7 +106,8 @@ pub(crate) fn types(schema: &Value) -> Option<BTreeSet<&str>> {
     schema.get("enum")?.as_array().map(|values| values.iter().map(type_of).collect())
 }
 
-fn type_of(value: &Value) -> &'static str {
+/// The JSON type of a value.
+pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

@@ -11,9 +11,15 @@ use crate::shape::is_pointer;
 pub enum SourceError {
     /// The pointer does not lead into trusted durable state.
     #[error(
-        "`{pointer}` is not a trusted source: use `/input/…` or `/receipts/<node>/<slot>/…` (I2)"
+        "`{pointer}` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out (I2)"
     )]
     Untrusted {
+        /// The pointer.
+        pointer: String,
+    },
+    /// The step is not one of a fan-out.
+    #[error("there is no element for `{pointer}`: the node has no `for_each`")]
+    NoElement {
         /// The pointer.
         pointer: String,
     },
@@ -69,6 +75,11 @@ pub enum Source<'a> {
         /// JSON Pointer into it.
         rest: &'a str,
     },
+    /// The element of a fan-out that the step is about.
+    Element {
+        /// JSON Pointer into it.
+        rest: &'a str,
+    },
     /// A receipt that an earlier node got. It is seen as `{ "external_id": …, "result": … }`.
     Receipt {
         /// The node.
@@ -83,7 +94,7 @@ pub enum Source<'a> {
 /// Takes a pointer apart.
 ///
 /// # Errors
-/// [`SourceError::Untrusted`] when it leads anywhere but to the run input or a receipt.
+/// [`SourceError::Untrusted`] when it leads anywhere but to the run input, the element or a receipt.
 pub fn parse(pointer: &str) -> Result<Source<'_>, SourceError> {
     let untrusted = || SourceError::Untrusted { pointer: pointer.to_owned() };
     if !is_pointer(pointer) {
@@ -93,6 +104,11 @@ pub fn parse(pointer: &str) -> Result<Source<'_>, SourceError> {
         && (rest.is_empty() || rest.starts_with('/'))
     {
         return Ok(Source::Input { rest });
+    }
+    if let Some(rest) = pointer.strip_prefix("/element")
+        && (rest.is_empty() || rest.starts_with('/'))
+    {
+        return Ok(Source::Element { rest });
     }
     let path = pointer.strip_prefix("/receipts/").ok_or_else(untrusted)?;
     let (node, path) = path.split_once('/').ok_or_else(untrusted)?;
@@ -105,20 +121,30 @@ pub fn parse(pointer: &str) -> Result<Source<'_>, SourceError> {
     Ok(Source::Receipt { node, slot, rest })
 }
 
-/// The value at a trusted pointer. `receipts` gives the receipt of a node's slot as
-/// `{ "external_id": …, "result": … }`, when it is confirmed.
+/// Trusted durable state, as a step may take identities from it.
+#[derive(Clone, Copy)]
+pub struct Trusted<'a> {
+    /// The validated run input.
+    pub input: &'a Value,
+    /// The element that the step is about, in a fan-out.
+    pub element: Option<&'a Value>,
+    /// Gives the receipt of a node's slot as `{ "external_id": …, "result": … }`, when it is confirmed.
+    pub receipts: &'a dyn Fn(&Name, &Name) -> Option<Value>,
+}
+
+/// The value at a trusted pointer.
 ///
 /// # Errors
 /// [`SourceError`] when the pointer is not trusted or nothing is there.
-pub fn resolve(
-    pointer: &str,
-    input: &Value,
-    receipts: &dyn Fn(&Name, &Name) -> Option<Value>,
-) -> Result<Value, SourceError> {
+pub fn resolve(pointer: &str, trusted: Trusted<'_>) -> Result<Value, SourceError> {
     let nothing = || SourceError::Nothing { pointer: pointer.to_owned() };
     match parse(pointer)? {
-        Source::Input { rest } => input.pointer(rest).cloned().ok_or_else(nothing),
-        Source::Receipt { node, slot, rest } => match receipts(&node, &slot) {
+        Source::Input { rest } => trusted.input.pointer(rest).cloned().ok_or_else(nothing),
+        Source::Element { rest } => {
+            let none = || SourceError::NoElement { pointer: pointer.to_owned() };
+            trusted.element.ok_or_else(none)?.pointer(rest).cloned().ok_or_else(nothing)
+        }
+        Source::Receipt { node, slot, rest } => match (trusted.receipts)(&node, &slot) {
             Some(receipt) => receipt.pointer(rest).cloned().ok_or_else(nothing),
             None => Err(SourceError::NoReceipt { pointer: pointer.to_owned(), node, slot }),
         },
@@ -132,8 +158,7 @@ pub fn resolve(
 pub fn object_of(
     slot: &Slot,
     item: Option<u32>,
-    input: &Value,
-    receipts: &dyn Fn(&Name, &Name) -> Option<Value>,
+    trusted: Trusted<'_>,
 ) -> Result<Option<String>, SourceError> {
     match (&slot.uses, item) {
         (Uses::Once | Uses::Repeat(_), Some(_)) => {
@@ -141,10 +166,10 @@ pub fn object_of(
         }
         (Uses::Once | Uses::Repeat(_), None) => {
             let Some(pointer) = &slot.object else { return Ok(None) };
-            object_text(&resolve(pointer, input, receipts)?).map(Some)
+            object_text(&resolve(pointer, trusted)?).map(Some)
         }
         (Uses::ForEach(array), item) => {
-            let Value::Array(items) = resolve(array, input, receipts)? else {
+            let Value::Array(items) = resolve(array, trusted)? else {
                 return Err(SourceError::NotAnArray { pointer: array.clone() });
             };
             let index = item.and_then(|item| usize::try_from(item).ok());

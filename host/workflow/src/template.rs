@@ -38,7 +38,7 @@ pub(crate) struct Roots<'a> {
 
 /// A piece of template text as written.
 #[derive(Debug, PartialEq)]
-enum Piece {
+pub(crate) enum Piece {
     Literal(String),
     Reference { pointer: String, optional: bool },
     Secret(String),
@@ -92,7 +92,8 @@ fn placeholder(inside: &str) -> Result<Piece, String> {
     }
 }
 
-fn split(sink: Sink<'_>, raw: &At<String>) -> Option<Vec<Piece>> {
+/// Splits template text; what is wrong with it is reported.
+pub(crate) fn split(sink: Sink<'_>, raw: &At<String>) -> Option<Vec<Piece>> {
     match pieces(&raw.value) {
         Ok(pieces) => Some(pieces),
         Err(problem) => {

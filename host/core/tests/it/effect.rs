@@ -152,6 +152,7 @@ fn progress_counts_failures_of_the_current_visit() {
     let failed = |visit, attempt| RunEvent::StepFailed {
         node: name("refund"),
         visit,
+        element: None,
         attempt,
         cause: StepFailure::Retryable { message: "later".to_owned() },
         retry_at: None,
@@ -159,6 +160,7 @@ fn progress_counts_failures_of_the_current_visit() {
     let completed = |visit, output: i64| RunEvent::StepCompleted {
         node: name("refund"),
         visit,
+        element: None,
         attempt: 1,
         output: json!(output),
         diverged: vec![],

@@ -7,6 +7,7 @@ mod identity;
 mod json;
 mod observed;
 mod outcome;
+mod progress;
 mod reconcile;
 mod redact;
 mod settle;

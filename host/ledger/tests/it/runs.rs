@@ -96,6 +96,7 @@ async fn a_step_is_written_whole() {
         let event = RunEvent::StepCompleted {
             node: name("refund"),
             visit: 1,
+            element: None,
             attempt: 1,
             output: json!({ "done": true }),
             diverged: Vec::new(),

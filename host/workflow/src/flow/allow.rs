@@ -1,11 +1,12 @@
 //! Policies of slots: whether `allow` says anything, and whether what it names can be there.
 
+use serde_json::Value;
+
+use super::named::Named;
 use super::{NodeDraft, SlotDraft, Surroundings};
-use crate::diagnostic::{Code, suggest};
-use crate::model::Operation;
+use crate::diagnostic::Code;
 use crate::policy::{Constant, Policy};
 use crate::read::{At, Table};
-use crate::shape;
 
 /// What a slot states as `allow`.
 pub(super) enum Stated {
@@ -53,7 +54,7 @@ pub(super) fn check(
     around: &Surroundings<'_>,
     node: &NodeDraft,
     slot: &SlotDraft,
-    operation: Option<&Operation>,
+    args: Option<&Value>,
 ) {
     let (text, policy) = match &slot.allow {
         Stated::Policy(text, policy) => (text, policy),
@@ -66,23 +67,16 @@ pub(super) fn check(
         }
         Some(_) | None => {}
     }
-    for path in policy.members() {
+    let named = Named { key: "allow", text, cost: "denies the request" };
+    for path in policy.expression().members() {
         match (path[0].as_str(), path.get(1).map(String::as_str)) {
-            ("args", _) => {
-                let schema = operation.map(|operation| &operation.args_schema);
-                check_member(around, text, path, 1, "args", schema);
+            ("args", _) => named.check_member(around, path, 1, "args", args),
+            ("state", Some("nodes")) => {
+                if let Some(from) = path.get(2) {
+                    named.check_node(around, node, from, false, policy.expression());
+                }
             }
-            ("state", Some("input")) => {
-                check_member(around, text, path, 2, "input", around.input);
-            }
-            ("state", Some("nodes")) => check_node(around, node, text, path),
-            ("state", Some(other)) => around.sink.report(
-                text.place,
-                Code::NoSuchValue,
-                format!("`allow` names `{}`, and `state` has no `{other}`", path.join(".")),
-                "the expression could never be decided, which denies every request",
-                suggest("member", other, ["input", "nodes"]),
-            ),
+            ("state", _) => named.check_state(around, node, path),
             _ => {}
         }
     }
@@ -110,66 +104,4 @@ fn report_constant(around: &Surroundings<'_>, text: &At<String>, constant: Const
         "it looks like a condition and is none",
         format!("name what it depends on, or write `allow = \"{word}\"` if that is meant"),
     );
-}
-
-/// Checks that a schema has what stands behind the first `skip` parts of a path.
-fn check_member(
-    around: &Surroundings<'_>,
-    text: &At<String>,
-    path: &[String],
-    skip: usize,
-    which: &str,
-    schema: Option<&serde_json::Value>,
-) {
-    let Some(schema) = schema else { return };
-    let escaped = path[skip..].iter().map(|token| token.replace('~', "~0").replace('/', "~1"));
-    let pointer: String = escaped.map(|token| format!("/{token}")).collect();
-    let named = path.join(".");
-    match shape::find(schema, &pointer) {
-        shape::Place::Absent { known, missing } => around.sink.report(
-            text.place,
-            Code::NoSuchValue,
-            format!("`allow` names `{named}`, and the {which} schema has no `{missing}`"),
-            "the schema is closed (`additionalProperties` is false), so it can never be there: the expression cannot be decided, which denies the request",
-            suggest("property", &missing, known),
-        ),
-        shape::Place::Unlisted { known, missing } => around.sink.report(
-            text.place,
-            Code::UnlistedValue,
-            format!("`allow` names `{named}`, and the {which} schema does not mention `{missing}`"),
-            "the schema is open, so it may be there; where it is not, the expression cannot be decided, which denies the request",
-            format!(
-                "add `{missing}` to `properties` if it is meant; else: {}",
-                suggest("property", &missing, known)
-            ),
-        ),
-        shape::Place::Described { .. } | shape::Place::Open => {}
-    }
-}
-
-/// Checks that the output of a node that an expression names is there when it is evaluated.
-fn check_node(around: &Surroundings<'_>, node: &NodeDraft, text: &At<String>, path: &[String]) {
-    let Some(from) = path.get(2) else { return };
-    let why = "a node's output is there once it is done; until then the expression cannot be decided, which denies the request";
-    let report = |what: String, fix: String| {
-        around.sink.report(text.place, Code::Dangling, what, why, fix);
-    };
-    let names = around.nodes.iter().map(|other| other.name.value.as_str());
-    if !names.clone().any(|name| name == from) {
-        if around.complete {
-            report(format!("`allow`: there is no node `{from}`"), suggest("node", from, names));
-        }
-        return;
-    }
-    let before = around.ancestors.get(&node.name.value);
-    if before.is_some_and(|before| !before.iter().any(|name| name.as_str() == from)) {
-        report(
-            format!("`allow`: `{from}` is not done before `{}` starts", node.name.value),
-            if node.name.value.as_str() == from {
-                "name a node that is done before, or the input".to_owned()
-            } else {
-                format!("add `{from}` to `after`")
-            },
-        );
-    }
 }

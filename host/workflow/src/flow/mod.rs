@@ -1,15 +1,30 @@
 //! Workflow files: the graph of nodes, and what each node may ask for.
 
 mod allow;
-mod graph;
+mod children;
+mod compensate;
+mod conditions;
+mod elements;
+mod loops;
+mod named;
+mod node;
+mod order;
+mod paths;
+mod relations;
+mod saga;
 mod slots;
 mod trust;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 use twice_core::ids::Name;
 
+pub(crate) use self::children::{Start, Workflows, check_cycles, survey};
+pub use self::paths::PARALLEL;
+use self::relations::Relations;
+use self::slots::Target;
 use crate::diagnostic::Code;
 use crate::model::{Node, NodeLimits, OnConflict, Slot, StepRetry, Tool, Uses, Workflow};
 use crate::read::{At, Item, Kind, Place, Sink, Table};
@@ -35,9 +50,11 @@ pub(crate) type Tools = BTreeMap<Name, Option<Tool>>;
 
 /// A node as read, before it is checked against the rest.
 struct NodeDraft {
+    place: Place,
     name: At<Name>,
     component: Option<Name>,
     after: Vec<At<Name>>,
+    paths: paths::Draft,
     limits: NodeLimits,
     retry: StepRetry,
     slots: Vec<SlotDraft>,
@@ -49,12 +66,17 @@ struct SlotDraft {
     name: At<Name>,
     /// Tool and operation.
     target: Option<At<(Name, Name)>>,
+    /// Whether it is a child workflow.
+    child: bool,
     object: Option<At<String>>,
     intent: Option<At<String>>,
     shared: bool,
     uses: At<Uses>,
     allow: allow::Stated,
     on_conflict: OnConflict,
+    compensate: Option<compensate::Draft>,
+    pivot: Option<Place>,
+    lock: Option<saga::LockDraft>,
 }
 
 /// What a workflow's slots are checked against.
@@ -64,19 +86,31 @@ struct Surroundings<'a> {
     nodes: &'a [NodeDraft],
     /// Whether these are all the nodes of the file.
     complete: bool,
-    ancestors: BTreeMap<Name, BTreeSet<Name>>,
+    /// Places of nodes in the file; each stands behind what it comes after.
+    order: Vec<usize>,
+    relations: Relations,
+    workflows: &'a Workflows,
     tools: &'a Tools,
     /// Whether the file of some tool could not even be read for its name.
     tools_hidden: bool,
+}
+
+/// What the workflow files of a project are read with.
+pub(crate) struct Known<'a> {
+    pub(crate) schemas: &'a Schemas<'a>,
+    pub(crate) tools: &'a Tools,
+    /// Whether the file of some tool could not even be read for its name.
+    pub(crate) tools_hidden: bool,
+    pub(crate) workflows: Workflows,
+    /// Where workflows start each other, as far as they were read.
+    pub(crate) starts: RefCell<Vec<Start>>,
 }
 
 /// Reads a workflow file. The workflow is `None` when something in it is wrong.
 pub(crate) fn read(
     sink: Sink<'_>,
     root: &Item,
-    schemas: &Schemas<'_>,
-    tools: &Tools,
-    tools_hidden: bool,
+    known: &Known<'_>,
 ) -> Option<(At<Name>, Option<Workflow>)> {
     let table = root.as_table(sink, "the workflow file")?;
     let name = table
@@ -89,24 +123,40 @@ pub(crate) fn read(
     );
     let version = table.integer("version", 1..=u32::MAX);
     let states_input = table.item("input").is_some();
-    let input_schema = if states_input { schemas.required(&table, "input") } else { None };
+    let input_schema = if states_input { known.schemas.required(&table, "input") } else { None };
+    let timeout_ms = table.duration("timeout", 1..=DURATION_MAX_MS).map(|at| at.value);
+    let undo = saga::read(&table);
     let (drafts, complete) = nodes(&table);
     table.close();
-    let graph = graph::order(sink, &drafts, complete);
+    let order = order::order(sink, &drafts, complete);
     let around = Surroundings {
         sink,
         input: input_schema.as_ref(),
         nodes: &drafts,
         complete,
-        ancestors: graph.ancestors,
-        tools,
-        tools_hidden,
+        relations: Relations::of(&drafts, &order),
+        order,
+        workflows: &known.workflows,
+        tools: known.tools,
+        tools_hidden: known.tools_hidden,
     };
-    let slots: Vec<Option<Vec<Slot>>> = drafts
+    let targets: Vec<Vec<Target<'_>>> = drafts
         .iter()
-        .map(|node| node.slots.iter().map(|slot| slots::check(&around, node, slot)).collect())
+        .map(|node| node.slots.iter().map(|slot| Target::of(&around, slot)).collect())
         .collect();
+    let check = |(node, targets): (&NodeDraft, &Vec<Target<'_>>)| {
+        let slots = node.slots.iter().zip(targets);
+        slots.map(|(slot, target)| slots::check(&around, node, slot, target)).collect()
+    };
+    let slots: Vec<Option<Vec<Slot>>> = drafts.iter().zip(&targets).map(check).collect();
     slots::check_alike(&around);
+    drafts.iter().for_each(|node| elements::check(&around, node));
+    conditions::check(&around);
+    loops::check(&around);
+    saga::check(&around, &targets);
+    if let Some(name) = &name {
+        known.starts.borrow_mut().extend(starts(sink, &name.value, &drafts));
+    }
     let nodes = drafts.iter().zip(slots).map(|(draft, slots)| draft.with(slots?));
     let nodes: Option<Vec<Node>> = nodes.collect();
     let workflow = || {
@@ -114,8 +164,10 @@ pub(crate) fn read(
         Some(Workflow {
             name: name.clone()?.value,
             version: version?,
-            input_schema,
-            nodes: graph.order.into_iter().map(|index| nodes[index].clone()).collect(),
+            input_schema: input_schema.clone(),
+            timeout_ms,
+            undo,
+            nodes: around.order.iter().map(|index| nodes[*index].clone()).collect(),
         })
     };
     let workflow = workflow();
@@ -129,11 +181,31 @@ impl NodeDraft {
             name: self.name.value.clone(),
             component: self.component.clone()?,
             after: self.after.iter().map(|at| at.value.clone()).collect(),
+            join: self.paths.join.as_ref().map(|at| at.value).unwrap_or_default(),
+            when: self.paths.when.as_ref().map(|when| when.text.value.clone()),
+            routes: self.paths.routes.iter().map(|at| at.value.clone()).collect(),
+            for_each: self.paths.for_each.as_ref().and_then(paths::FanOutDraft::checked),
+            closes: self.paths.closes.as_ref().and_then(paths::LoopDraft::checked),
+            timeout_ms: self.paths.timeout_ms,
+            ends: self.paths.ends.is_some(),
             limits: self.limits.clone(),
             retry: self.retry.clone(),
             slots,
         })
     }
+}
+
+/// Where a workflow starts others.
+fn starts(sink: Sink<'_>, parent: &Name, nodes: &[NodeDraft]) -> Vec<Start> {
+    let slots = nodes.iter().flat_map(|node| &node.slots).filter(|slot| slot.child);
+    let targets = slots.filter_map(|slot| slot.target.as_ref());
+    let start = |target: &At<(Name, Name)>| Start {
+        file: sink.file.to_owned(),
+        place: target.place,
+        parent: parent.clone(),
+        child: target.value.1.clone(),
+    };
+    targets.map(start).collect()
 }
 
 /// The nodes that could be read, and whether they are all.
@@ -160,61 +232,10 @@ fn nodes(table: &Table<'_>) -> (Vec<NodeDraft>, bool) {
     }
     let drafts: Vec<NodeDraft> = items
         .iter()
-        .filter_map(|item| node(&item.as_table(sink, "a node (`[[node]]`)")?))
+        .filter_map(|item| node::read(&item.as_table(sink, "a node (`[[node]]`)")?))
         .collect();
     let complete = drafts.len() == items.len();
     (drafts, complete)
-}
-
-fn node(table: &Table<'_>) -> Option<NodeDraft> {
-    let sink = table.sink;
-    let name = table.required("name", "\"refund\"").and_then(|item| item.as_name(sink, "a node"));
-    let component = table
-        .required("component", "\"refund\"")
-        .and_then(|item| item.as_name(sink, "a component (a registered module)"));
-    let after = table.list("after", |item| item.as_name(sink, "a node in `after`"));
-    let limits = limits(table);
-    let retry = retry(table);
-    table.not_yet(
-        "when",
-        "a branch",
-        "branch inside the node, which sees the input and earlier outputs",
-    );
-    table.not_yet(
-        "for_each",
-        "a fan-out of nodes",
-        "use `for_each` on the node's effect: one step then requests one effect per element",
-    );
-    table.not_yet(
-        "max_visits",
-        "a bounded cycle",
-        "loop inside the node, with `repeat` on its effect",
-    );
-    let slots: Vec<SlotDraft> = table.list("effect", |item| {
-        let inner = item.as_table(sink, "an effect (`[[node.effect]]`)")?;
-        let draft = slots::read(&inner);
-        inner.close();
-        draft
-    });
-    table.report_unknown();
-    for (index, slot) in slots.iter().enumerate() {
-        if slots[..index].iter().any(|other| other.name.value == slot.name.value) {
-            duplicate(
-                sink,
-                &slot.name,
-                "slot",
-                "the slot is a part of the identity of its effects",
-            );
-        }
-    }
-    Some(NodeDraft {
-        name: name?,
-        component: component.map(|at| at.value),
-        after,
-        limits,
-        retry,
-        slots,
-    })
 }
 
 fn duplicate(sink: Sink<'_>, name: &At<Name>, kind: &str, why: &str) {
@@ -225,39 +246,4 @@ fn duplicate(sink: Sink<'_>, name: &At<Name>, kind: &str, why: &str) {
         why,
         "rename one of them",
     );
-}
-
-fn limits(table: &Table<'_>) -> NodeLimits {
-    let Some(inner) = table.table("limits") else { return LIMITS };
-    let memory = inner.size("memory", 64 << 10..=4 << 30);
-    let time = inner.duration("time", 1..=86_400_000);
-    let effects = inner.integer("effects", 0..=10_000);
-    let log = inner.size("log", 0..=16 << 20);
-    inner.close();
-    NodeLimits {
-        memory_bytes: memory.map_or(LIMITS.memory_bytes, |at| at.value),
-        time_ms: time.map_or(LIMITS.time_ms, |at| at.value),
-        effects: effects.unwrap_or(LIMITS.effects),
-        log_bytes: log.map_or(LIMITS.log_bytes, |at| at.value),
-    }
-}
-
-fn retry(table: &Table<'_>) -> StepRetry {
-    let Some(inner) = table.table("retry") else { return RETRY };
-    let attempts = inner.integer("attempts", 1..=1_000).unwrap_or(RETRY.attempts);
-    let initial = inner.duration("initial", 1..=DURATION_MAX_MS);
-    let max = inner.duration("max", 1..=DURATION_MAX_MS);
-    let initial_ms = initial.as_ref().map_or(RETRY.initial_ms, |at| at.value);
-    // A longer first wait alone states a longer longest one.
-    let max_ms = max.as_ref().map_or(RETRY.max_ms.max(initial_ms), |at| at.value);
-    if let Some(max) = max.filter(|max| max.value < initial_ms) {
-        inner.bad_value(
-            "max",
-            max.place,
-            "shorter than `initial`",
-            "at least as much as `initial`",
-        );
-    }
-    inner.close();
-    StepRetry { attempts, initial_ms, max_ms }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use twice_core::ids::Name;
 
-use super::allow;
 use super::trust::{self, Wanted};
 use super::{INTENT_CHARS_MAX, NodeDraft, READ_INTENT, REPEAT_MAX, SlotDraft, Surroundings};
+use super::{allow, children, compensate, saga};
 use crate::diagnostic::{Code, suggest};
 use crate::model::{OnConflict, Operation, Slot, Uses};
 use crate::read::{At, Table};
@@ -16,7 +17,8 @@ use crate::units::duration_text;
 pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
     let sink = table.sink;
     let name = table.required("slot", "\"refund\"").and_then(|item| item.as_name(sink, "a slot"));
-    let target = target(table);
+    let child = table.item("workflow").is_some();
+    let target = if child { children::read(table) } else { target(table) };
     let object = table.text("object");
     let intent = table.text("intent");
     if let Some(intent) = &intent {
@@ -32,26 +34,30 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
         "a person's approval",
         "until then, deny with `allow` what would need one",
     );
-    table.not_yet(
-        "compensate",
-        "undoing the effect",
-        "until then, let a later node or an operator undo it",
-    );
-    table.not_yet("when", "a branch", "branch inside the node");
+    table.not_yet("when", "a branch", "branch inside the node, or by `when` of the node");
+    let pivot = table.flag("pivot");
+    let pivot = pivot.then(|| table.item("pivot").map_or(table.place, |item| item.place));
+    let compensate = compensate::read(table);
+    let lock = saga::read_lock(table);
     Some(SlotDraft {
         place: table.place,
         name: name?,
         target,
+        child,
         object,
         intent,
         shared,
         uses,
         allow,
         on_conflict,
+        compensate,
+        pivot,
+        lock,
     })
 }
 
-fn target(table: &Table<'_>) -> Option<At<(Name, Name)>> {
+/// Reads `tool`: the tool and its operation.
+pub(super) fn target(table: &Table<'_>) -> Option<At<(Name, Name)>> {
     let item = table.required("tool", "\"payments.refund\"")?;
     let text = item.as_text(table.sink, "`tool`")?;
     let names = text.value.split_once('.').and_then(|(tool, operation)| {
@@ -99,10 +105,53 @@ fn uses(table: &Table<'_>) -> At<Uses> {
     }
 }
 
+/// What a slot asks for.
+pub(super) struct Target<'a> {
+    /// The operation; none for a child workflow.
+    pub(super) operation: Option<&'a Operation>,
+    /// The schema of the args.
+    pub(super) args: Option<&'a Value>,
+    /// Whether it is a read, when that is known.
+    pub(super) read: Option<bool>,
+}
+
+impl<'a> Target<'a> {
+    /// What a slot asks for; what is wrong with that is reported.
+    pub(super) fn of(around: &Surroundings<'a>, slot: &SlotDraft) -> Self {
+        let Some(target) = &slot.target else {
+            return Self { operation: None, args: None, read: None };
+        };
+        if slot.child {
+            let args = children::check(around, target);
+            return Self { operation: None, args, read: Some(false) };
+        }
+        let operation = operation(around, target);
+        Self {
+            operation,
+            args: operation.map(|operation| &operation.args_schema),
+            read: operation.map(|operation| operation.contract.read),
+        }
+    }
+
+    /// Whether it may be sent again until its outcome is known: it is a read, honours a key, or starts a run, which is
+    /// started once however often it is asked for.
+    pub(super) fn is_retryable(&self) -> Option<bool> {
+        let contract = self.operation.map(|operation| &operation.contract);
+        match contract {
+            Some(contract) => Some(contract.read || contract.key.is_some()),
+            None => self.read.map(|_| true),
+        }
+    }
+}
+
 /// Checks a slot against everything around it. `None` when something is wrong, which is reported.
-pub(super) fn check(around: &Surroundings<'_>, node: &NodeDraft, slot: &SlotDraft) -> Option<Slot> {
-    let operation = slot.target.as_ref().and_then(|target| operation(around, target));
-    let is_read = operation.map(|operation| operation.contract.read);
+pub(super) fn check(
+    around: &Surroundings<'_>,
+    node: &NodeDraft,
+    slot: &SlotDraft,
+    target: &Target<'_>,
+) -> Option<Slot> {
+    let (operation, is_read) = (target.operation, target.read);
     let elements = match &slot.uses.value {
         Uses::ForEach(pointer) => {
             let at = At { value: pointer.clone(), place: slot.uses.place };
@@ -139,7 +188,9 @@ pub(super) fn check(around: &Surroundings<'_>, node: &NodeDraft, slot: &SlotDraf
             "raise the node's `limits.time`, or shorten the operation's `timeout`",
         );
     }
-    allow::check(around, node, slot, operation);
+    allow::check(around, node, slot, target.args);
+    let compensate = compensate::check(around, node, slot, target);
+    let lock = saga::check_lock(around, slot);
     let (tool, operation) = slot.target.as_ref()?.value.clone();
     Some(Slot {
         name: slot.name.value.clone(),
@@ -151,10 +202,18 @@ pub(super) fn check(around: &Surroundings<'_>, node: &NodeDraft, slot: &SlotDraf
         uses: slot.uses.value.clone(),
         allow: slot.allow.text(),
         on_conflict: slot.on_conflict,
+        child: slot.child,
+        compensate,
+        pivot: slot.pivot.is_some(),
+        lock,
     })
 }
 
-fn operation<'a>(around: &Surroundings<'a>, target: &At<(Name, Name)>) -> Option<&'a Operation> {
+/// The operation that a target names; reported when there is none.
+pub(super) fn operation<'a>(
+    around: &Surroundings<'a>,
+    target: &At<(Name, Name)>,
+) -> Option<&'a Operation> {
     let (tool_name, name) = &target.value;
     match around.tools.get(tool_name) {
         None if around.tools_hidden => None,

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use twice_core::ids::Name;
 
+use super::relations::Knows;
 use super::{NodeDraft, Surroundings};
 use crate::diagnostic::{Code, listed, suggest};
 use crate::model::Uses;
@@ -40,11 +41,48 @@ pub(super) fn check<'a>(
         Ok(Source::Input { rest }) => {
             check_shape(around, pointer, around.input?, rest, wanted, "input")
         }
+        Ok(Source::Element { rest }) => {
+            let fan_out = node.paths.for_each.as_ref();
+            if fan_out.is_none_or(|fan_out| fan_out.array.value == pointer.value) {
+                around.sink.report(
+                    pointer.place,
+                    Code::Untrusted,
+                    format!("`{}` leads nowhere: there is no element", pointer.value),
+                    "only a step of a node with `for_each` is about an element",
+                    format!("use {FORMS}"),
+                );
+                return None;
+            }
+            let (root, array) = schema(around, &fan_out?.array.value)?;
+            let place = shape::descend(root, shape::items(root, array)?, rest);
+            let schema = check_place(around, pointer, place, wanted, "element")?;
+            (wanted == Wanted::Array)
+                .then(|| shape::items(root, schema).map(|items| (root, items)))?
+        }
         Ok(Source::Receipt { node: from, slot, rest }) => {
             let schema = receipt(around, node, pointer, &from, &slot, rest)?;
             let rest = rest.strip_prefix("/result")?;
             check_shape(around, pointer, schema, rest, wanted, "response")
         }
+    }
+}
+
+/// The schema of what a pointer leads to, with its document, when it is known. Nothing is reported.
+pub(super) fn schema<'a>(around: &Surroundings<'a>, pointer: &str) -> Option<Schema<'a>> {
+    let (root, rest) = match source::parse(pointer).ok()? {
+        Source::Input { rest } => (around.input?, rest),
+        Source::Element { .. } => return None,
+        Source::Receipt { node, slot, rest } => {
+            let node = around.nodes.iter().find(|other| other.name.value == node)?;
+            let slot = node.slots.iter().find(|other| other.name.value == slot)?;
+            let (tool, operation) = &slot.target.as_ref()?.value;
+            let operation = around.tools.get(tool)?.as_ref()?.operations.get(operation)?;
+            (operation.response_schema.as_ref()?, rest.strip_prefix("/result")?)
+        }
+    };
+    match shape::find(root, rest) {
+        shape::Place::Described { schema, .. } => Some((root, schema)),
+        shape::Place::Absent { .. } | shape::Place::Unlisted { .. } | shape::Place::Open => None,
     }
 }
 
@@ -101,11 +139,30 @@ fn receipt<'a>(
         report(Code::Dangling, format!("there is no node `{from}`"), why, fix);
         return None;
     };
-    let ancestors = around.ancestors.get(&node.name.value)?;
-    if !ancestors.contains(from) {
-        let what = format!("`{from}` is not done before `{}` starts", node.name.value);
-        report(Code::Dangling, what, why, format!("add `{from}` to `after`"));
-        return None;
+    match around.relations.knows(&node.name.value, from) {
+        Knows::Done => {}
+        Knows::Unclear => return None,
+        Knows::Settled | Knows::EarlierRound => report(
+            Code::MaybeSkipped,
+            format!("`{from}` may not have run when `{}` starts", node.name.value),
+            "without it there is no receipt, and the request fails; another branch, or the first round of a loop, comes without it",
+            "take the value from a node that always runs before, or let `when` ask for the receipt"
+                .to_owned(),
+        ),
+        Knows::Unsettled => {
+            report(
+                Code::Untrusted,
+                format!("`{from}` may still be at work when `{}` starts", node.name.value),
+                "with `join = \"any\"` the receipt may come, or change, in the midst of the step (I2)",
+                "wait for all, or take the value from a node before the join".to_owned(),
+            );
+            return None;
+        }
+        Knows::Nothing => {
+            let what = format!("`{from}` is not done before `{}` starts", node.name.value);
+            report(Code::Dangling, what, why, format!("add `{from}` to `after`"));
+            return None;
+        }
     }
     let Some(draft) = source.slots.iter().find(|other| other.name.value == *slot) else {
         let names = source.slots.iter().map(|slot| slot.name.value.as_str());
@@ -113,7 +170,7 @@ fn receipt<'a>(
         report(Code::Dangling, format!("the node `{from}` has no slot `{slot}`"), why, fix);
         return None;
     };
-    if draft.uses.value != Uses::Once {
+    if draft.uses.value != Uses::Once || source.paths.for_each.is_some() {
         report(
             Code::Untrusted,
             format!("slot `{slot}` of `{from}` may have many receipts"),
@@ -122,9 +179,19 @@ fn receipt<'a>(
         );
         return None;
     }
+    let first = shape::tokens(rest).next().unwrap_or_default();
+    if draft.child && first == "result" {
+        report(
+            Code::Untrusted,
+            "the result of a child workflow is no trusted source".to_owned(),
+            "it is what the nodes of the child returned: guest output (I2)",
+            "take `/external_id`, which is the child's run, or a value from the input".to_owned(),
+        );
+        return None;
+    }
     let (tool, operation) = &draft.target.as_ref()?.value;
-    let tool = around.tools.get(tool)?.as_ref()?;
-    if tool.model {
+    let tool = if draft.child { None } else { Some(around.tools.get(tool)?.as_ref()?) };
+    if let Some(tool) = tool.filter(|tool| tool.model) {
         report(
             Code::Untrusted,
             format!("the tool `{}` is a model, whose answers are no trusted source", tool.name),
@@ -133,7 +200,6 @@ fn receipt<'a>(
         );
         return None;
     }
-    let first = shape::tokens(rest).next().unwrap_or_default();
     if !matches!(first.as_str(), "external_id" | "result") {
         report(
             Code::NoSuchValue,
@@ -147,7 +213,7 @@ fn receipt<'a>(
         );
         return None;
     }
-    tool.operations.get(operation)?.response_schema.as_ref()
+    tool?.operations.get(operation)?.response_schema.as_ref()
 }
 
 fn check_shape<'a>(
@@ -172,7 +238,7 @@ pub(super) fn check_relative(
     if !check_pointer(around.sink, object) {
         return;
     }
-    if ["/input", "/receipts", "/nodes", "/args"]
+    if ["/input", "/receipts", "/nodes", "/args", "/element"]
         .iter()
         .any(|root| text == root || text.starts_with(&format!("{root}/")))
     {

@@ -178,7 +178,8 @@ fn tells_what_it_depends_on() {
     ];
     let lines = sources.map(|source| {
         let policy = Policy::compile(source).unwrap();
-        let members: Vec<String> = policy.members().iter().map(|path| path.join("/")).collect();
+        let members: Vec<String> =
+            policy.expression().members().iter().map(|path| path.join("/")).collect();
         format!("{source}\n  {:?} {}\n", policy.constant(), members.join(" "))
     });
     expect![[r#"

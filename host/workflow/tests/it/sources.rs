@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use twice_core::ids::Name;
 use twice_workflow::model::{OnConflict, Slot, Uses};
 use twice_workflow::schema::Schema;
-use twice_workflow::source::object_of;
+use twice_workflow::source::{Trusted, object_of};
 
 fn name(text: &str) -> Name {
     Name::parse(text).expect("the test gives a valid name")
@@ -28,6 +28,7 @@ fn check(rows: &[(Option<&str>, Uses, Option<u32>)], expect: Expect) {
     };
     let mut lines = String::new();
     for (object, uses, item) in rows {
+        let trusted = Trusted { input: &input, element: None, receipts: &receipts };
         let slot = Slot {
             name: name("refund"),
             tool: name("payments"),
@@ -38,8 +39,12 @@ fn check(rows: &[(Option<&str>, Uses, Option<u32>)], expect: Expect) {
             uses: uses.clone(),
             allow: None,
             on_conflict: OnConflict::Halt,
+            child: false,
+            compensate: None,
+            pivot: false,
+            lock: None,
         };
-        let answer = match object_of(&slot, *item, &input, &receipts) {
+        let answer = match object_of(&slot, *item, trusted) {
             Ok(object) => format!("{object:?}"),
             Err(error) => format!("refused: {error}"),
         };

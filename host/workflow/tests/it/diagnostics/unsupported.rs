@@ -13,31 +13,6 @@ pub(super) fn what_is_not_supported_yet() -> Vec<BTreeSet<Code>> {
         check(
             &[(
                 W,
-                r#"after = ["refund"]"#,
-                "after = [\"refund\"]\nwhen = \"state.input.amount_cents > 5\"",
-            )],
-            expect![[r#"
-                workflows/damaged-item-refund.toml:23:1: error[TW2006]: `when` (a branch) is not supported yet
-                  why: leaving it unread would run the workflow without what it asks for
-                  fix: branch inside the node, which sees the input and earlier outputs"#]],
-        ),
-        check(
-            &[(W, r#"after = ["refund"]"#, "after = [\"refund\"]\nfor_each = \"/input/orders\"")],
-            expect![[r#"
-                workflows/damaged-item-refund.toml:23:1: error[TW2006]: `for_each` (a fan-out of nodes) is not supported yet
-                  why: leaving it unread would run the workflow without what it asks for
-                  fix: use `for_each` on the node's effect: one step then requests one effect per element"#]],
-        ),
-        check(
-            &[(W, r#"after = ["refund"]"#, "after = [\"refund\"]\nmax_visits = 3")],
-            expect![[r#"
-                workflows/damaged-item-refund.toml:23:1: error[TW2006]: `max_visits` (a bounded cycle) is not supported yet
-                  why: leaving it unread would run the workflow without what it asks for
-                  fix: loop inside the node, with `repeat` on its effect"#]],
-        ),
-        check(
-            &[(
-                W,
                 r#"intent = "refund-notice""#,
                 "intent = \"refund-notice\"\napprove = { by = \"finance\" }",
             )],
@@ -45,17 +20,6 @@ pub(super) fn what_is_not_supported_yet() -> Vec<BTreeSet<Code>> {
                 workflows/damaged-item-refund.toml:30:1: error[TW2006]: `approve` (a person's approval) is not supported yet
                   why: leaving it unread would run the workflow without what it asks for
                   fix: until then, deny with `allow` what would need one"#]],
-        ),
-        check(
-            &[(
-                W,
-                r#"intent = "refund-notice""#,
-                "intent = \"refund-notice\"\ncompensate = { tool = \"mail.recall\" }",
-            )],
-            expect![[r#"
-                workflows/damaged-item-refund.toml:30:1: error[TW2006]: `compensate` (undoing the effect) is not supported yet
-                  why: leaving it unread would run the workflow without what it asks for
-                  fix: until then, let a later node or an operator undo it"#]],
         ),
         check(
             &[(W, r#"intent = "refund-notice""#, "intent = \"refund-notice\"\nwhen = \"true\"")],

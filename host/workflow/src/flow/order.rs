@@ -8,17 +8,10 @@ use super::{NodeDraft, duplicate};
 use crate::diagnostic::{Code, suggest};
 use crate::read::Sink;
 
-/// The nodes, ordered.
-pub(super) struct Order {
-    /// Positions of nodes in the file; each stands behind what it comes after.
-    pub(super) order: Vec<usize>,
-    /// By node, the nodes that are done before it starts. Nodes that can never start have no entry.
-    pub(super) ancestors: BTreeMap<Name, BTreeSet<Name>>,
-}
-
-/// Orders the nodes, those first in the file first where there is a choice. `complete` says whether every node of the
+/// The places of nodes in the file, ordered so that each stands behind what it comes after; those first in the file first
+/// where there is a choice. Nodes that can never start are missing. `complete` says whether every node of the
 /// file could be read; if not, a name that is not found may well be one that was not.
-pub(super) fn order(sink: Sink<'_>, nodes: &[NodeDraft], complete: bool) -> Order {
+pub(super) fn order(sink: Sink<'_>, nodes: &[NodeDraft], complete: bool) -> Vec<usize> {
     let mut names: BTreeMap<&Name, usize> = BTreeMap::new();
     for (index, node) in nodes.iter().enumerate() {
         if names.insert(&node.name.value, index).is_some() {
@@ -54,31 +47,20 @@ pub(super) fn order(sink: Sink<'_>, nodes: &[NodeDraft], complete: bool) -> Orde
         }
         edges.push(sources);
     }
-    let (order, ancestors) = settle(nodes, &edges);
+    let order = settle(&edges);
     // With two nodes of one name it is not said which of them the others wait for.
     if names.len() == nodes.len() {
         report_stuck(sink, nodes, &edges, &order);
     }
-    Order { order, ancestors }
+    order
 }
 
-fn settle(
-    nodes: &[NodeDraft],
-    edges: &[BTreeSet<usize>],
-) -> (Vec<usize>, BTreeMap<Name, BTreeSet<Name>>) {
+fn settle(edges: &[BTreeSet<usize>]) -> Vec<usize> {
     let mut order = Vec::new();
     let mut done = BTreeSet::new();
-    let mut ancestors: BTreeMap<Name, BTreeSet<Name>> = BTreeMap::new();
     loop {
-        let ready = (0..nodes.len()).find(|i| !done.contains(i) && edges[*i].is_subset(&done));
-        let Some(index) = ready else { return (order, ancestors) };
-        let mut before = BTreeSet::new();
-        for source in &edges[index] {
-            let name = &nodes[*source].name.value;
-            before.extend(ancestors.get(name).cloned().unwrap_or_default());
-            before.insert(name.clone());
-        }
-        ancestors.insert(nodes[index].name.value.clone(), before);
+        let ready = (0..edges.len()).find(|i| !done.contains(i) && edges[*i].is_subset(&done));
+        let Some(index) = ready else { return order };
         order.push(index);
         done.insert(index);
     }
@@ -115,8 +97,8 @@ fn report_stuck(sink: Sink<'_>, nodes: &[NodeDraft], edges: &[BTreeSet<usize>], 
             nodes[first].name.place,
             Code::Cycle,
             format!("nodes wait for each other: {}", names.collect::<Vec<_>>().join(" after ")),
-            "none of them could ever start; cycles bounded by `max_visits` are not supported yet",
-            "remove one of these `after`, or loop inside a node",
+            "none of them could ever start",
+            "remove one of these `after`; if the run is to go round, state it on the last node of the round: `loop = { to = \"first\", when = \"…\", max_visits = 5 }`",
         );
     }
     for index in stuck.difference(&told) {

@@ -1,0 +1,164 @@
+//! Where steps stand, as folded from events.
+
+use serde_json::{Value, json};
+use twice_core::event::{RunEvent, SkipReason, StepFailure};
+use twice_core::ids::ElementId;
+use twice_core::progress::{Progress, Standing, StepId};
+use twice_core::time::Timestamp;
+
+use crate::fixtures::name;
+
+fn element(text: &str) -> ElementId {
+    ElementId::parse(text).expect("an element id")
+}
+
+fn entered(node: &str, elements: Option<&[&str]>) -> RunEvent {
+    let elements = elements.map(|ids| ids.iter().map(|id| element(id)).collect());
+    RunEvent::NodeEntered { node: name(node), visit: 1, elements }
+}
+
+fn completed(node: &str, visit: u32, id: Option<&str>, output: Value) -> RunEvent {
+    let (node, element) = (name(node), id.map(element));
+    RunEvent::StepCompleted { node, visit, element, attempt: 1, output, diverged: vec![] }
+}
+
+fn failed(node: &str, id: Option<&str>, attempt: u32, retry_at: Option<i64>) -> RunEvent {
+    RunEvent::StepFailed {
+        node: name(node),
+        visit: 1,
+        element: id.map(element),
+        attempt,
+        cause: StepFailure::Fatal { message: format!("attempt {attempt}") },
+        retry_at: retry_at.map(Timestamp),
+    }
+}
+
+fn fold(events: &[RunEvent]) -> Progress {
+    Progress::of(events.iter().zip(1..).map(|(event, at)| (event, Timestamp(at))))
+}
+
+#[test]
+fn a_fan_out_is_done_with_its_last_element_and_keeps_the_order_of_its_array() {
+    let mut events = vec![
+        entered("refund", Some(&["a", "b", "c"])),
+        completed("refund", 1, Some("c"), json!(3)),
+        completed("refund", 1, Some("a"), json!(1)),
+        completed("refund", 1, Some("a"), json!("again")),
+        completed("refund", 1, Some("stranger"), json!(9)),
+        failed("refund", Some("b"), 1, Some(70)),
+    ];
+    let progress = fold(&events);
+    let node = &progress.nodes[&name("refund")];
+    let elements = node.elements.as_ref().expect("it is entered");
+    assert_eq!((elements.done(), elements.total(), node.standing), (2, 3, Standing::Open));
+    let open: Vec<_> = elements.open().collect();
+    assert_eq!(open.len(), 1);
+    assert_eq!(open[0].0, &element("b"));
+    assert_eq!(open[0].1.and_then(|step| step.retry_at), Some(Timestamp(70)));
+    assert_eq!(progress.state(&json!(0), None)["nodes"], json!({}), "no output before the last");
+
+    events.push(completed("refund", 1, Some("b"), json!(2)));
+    let progress = fold(&events);
+    assert_eq!(progress.standing(&name("refund")), Standing::Completed);
+    let state = progress.state(&json!(0), Some(&json!({ "id": "b" })));
+    assert_eq!(
+        state,
+        json!({ "input": 0, "nodes": { "refund": [1, 2, 3] }, "element": { "id": "b" } })
+    );
+}
+
+#[test]
+fn a_fan_out_over_nothing_is_done_when_it_is_entered() {
+    let progress = fold(&[entered("refund", Some(&[]))]);
+    assert_eq!(progress.standing(&name("refund")), Standing::Completed);
+    assert_eq!(progress.nodes[&name("refund")].output, Some(json!([])));
+}
+
+#[test]
+fn a_loop_makes_new_visits_and_shows_the_last_ones() {
+    let again = |node: &str, visit, body: &[&str]| RunEvent::LoopDecided {
+        node: name(node),
+        visit,
+        again: body.iter().map(|node| name(node)).collect(),
+    };
+    let mut events = vec![
+        completed("draft", 1, None, json!("d1")),
+        completed("review", 1, None, json!("r1")),
+        again("review", 1, &["draft", "review"]),
+    ];
+    let progress = fold(&events);
+    assert_eq!((progress.visit(&name("draft")), progress.visit(&name("review"))), (2, 2));
+    assert_eq!(progress.standing(&name("draft")), Standing::Open);
+    assert_eq!(progress.nodes[&name("review")].round, 2);
+    assert_eq!(progress.state(&json!(0), None)["nodes"], json!({ "draft": "d1", "review": "r1" }));
+
+    events.extend([
+        completed("draft", 1, None, json!("late")),
+        completed("draft", 2, None, json!("d2")),
+        RunEvent::StepSkipped { node: name("review"), visit: 2, why: SkipReason::When },
+        again("review", 2, &[]),
+    ]);
+    let progress = fold(&events);
+    assert_eq!(progress.state(&json!(0), None)["nodes"], json!({ "draft": "d2" }));
+    assert_eq!(progress.standing(&name("review")), Standing::Skipped(SkipReason::When));
+    assert!(progress.nodes[&name("review")].left);
+}
+
+#[test]
+fn an_order_to_try_again_forgets_failures_and_no_success() {
+    let started = RunEvent::StepStarted { node: name("b"), visit: 1, element: None };
+    let mut events = vec![
+        completed("a", 1, None, json!(1)),
+        started,
+        failed("b", None, 5, None),
+        entered("each", Some(&["x", "y"])),
+        completed("each", 1, Some("x"), json!(1)),
+        failed("each", Some("y"), 2, None),
+    ];
+    let progress = fold(&events);
+    let step = &progress.nodes[&name("b")].step;
+    assert_eq!((step.started_at, step.gave_up.as_deref()), (Some(Timestamp(2)), Some("attempt 5")));
+    let elements = progress.nodes[&name("each")].elements.as_ref().expect("it is entered");
+    assert_eq!(elements.gave_up().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["y"]);
+
+    events.push(RunEvent::Retried { who: "ann".to_owned(), why: "mended".to_owned() });
+    let progress = fold(&events);
+    assert!(!progress.nodes[&name("b")].step.has_started());
+    let elements = progress.nodes[&name("each")].elements.as_ref().expect("it is entered");
+    assert_eq!(
+        (elements.gave_up().count(), elements.started().count(), elements.done()),
+        (0, 0, 1)
+    );
+    assert_eq!(progress.standing(&name("a")), Standing::Completed);
+    assert_eq!(progress.started_at, Some(Timestamp(7)));
+}
+
+#[test]
+fn a_progress_reads_back() {
+    let progress = fold(&[
+        entered("each", Some(&["x", "y", "z"])),
+        completed("each", 1, Some("x"), json!(1)),
+        failed("each", Some("y"), 2, None),
+        failed("each", Some("z"), 1, Some(9)),
+        completed("a", 1, None, json!(1)),
+    ]);
+    let text = serde_json::to_string(&progress).expect("plain data");
+    assert_eq!(serde_json::from_str::<Progress>(&text).expect("its own text"), progress);
+}
+
+#[test]
+fn events_of_the_first_format_are_read() {
+    let text = r#"{"event":"step_completed","data":{"node":"refund","visit":1,"attempt":1,"output":5,"diverged":[]}}"#;
+    let event: RunEvent = serde_json::from_str(text).expect("it has no element");
+    assert_eq!(event, completed("refund", 1, None, json!(5)));
+    assert_eq!(serde_json::to_string(&event).expect("plain data"), text, "nothing is added to it");
+}
+
+#[test]
+fn steps_have_a_name_for_people() {
+    let step =
+        |visit, id: Option<&str>| StepId { node: name("refund"), visit, element: id.map(element) };
+    assert_eq!(step(1, None).to_string(), "refund");
+    assert_eq!(step(2, None).to_string(), "refund (visit 2)");
+    assert_eq!(step(1, Some("o-1")).to_string(), "refund[o-1]");
+}
