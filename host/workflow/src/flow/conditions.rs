@@ -13,7 +13,7 @@ use crate::read::{At, Table};
 /// A condition as read.
 pub(super) struct Condition {
     pub(super) text: At<String>,
-    expression: Expression,
+    pub(super) expression: Expression,
 }
 
 /// Reads a condition.

@@ -159,7 +159,7 @@ impl Named<'_> {
 
 /// Whether an expression asks for what it names of a node before it takes it, or asks for the route that led here: then it
 /// is decided without what is not there.
-fn is_guarded(expression: &Expression, node: &str) -> bool {
+pub(super) fn is_guarded(expression: &Expression, node: &str) -> bool {
     let of_node = |path: &Vec<String>| match path.first().map(String::as_str) {
         Some("state") => path.get(2).is_some_and(|name| name == node),
         Some("receipts" | "routes") => path.get(1).is_some_and(|name| name == node),

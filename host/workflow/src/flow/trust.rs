@@ -4,7 +4,7 @@ use serde_json::Value;
 use twice_core::ids::Name;
 
 use super::relations::Knows;
-use super::{NodeDraft, Surroundings};
+use super::{NodeDraft, Surroundings, named};
 use crate::diagnostic::{Code, listed, suggest};
 use crate::model::Uses;
 use crate::read::{At, check_pointer};
@@ -142,6 +142,7 @@ fn receipt<'a>(
     match around.relations.knows(&node.name.value, from) {
         Knows::Done => {}
         Knows::Unclear => return None,
+        Knows::Settled | Knows::EarlierRound if is_guarded(node, from) => {}
         Knows::Settled | Knows::EarlierRound => report(
             Code::MaybeSkipped,
             format!("`{from}` may not have run when `{}` starts", node.name.value),
@@ -214,6 +215,12 @@ fn receipt<'a>(
         return None;
     }
     tool?.operations.get(operation)?.response_schema.as_ref()
+}
+
+/// Whether the condition of the node asks for what it takes, or for the route that led to it.
+fn is_guarded(node: &NodeDraft, from: &Name) -> bool {
+    let when = node.paths.when.as_ref();
+    when.is_some_and(|when| named::is_guarded(&when.expression, from.as_str()))
 }
 
 fn check_shape<'a>(

@@ -14,7 +14,7 @@ use twice_core::limits::RESPONSE_BYTES_MAX;
 use twice_core::outcome::Declarations;
 
 use crate::diagnostic::Code;
-use crate::model::{HttpTool, Operation, Tool, ToolKind};
+use crate::model::{CHILD_TOOL, HttpTool, Operation, Tool, ToolKind};
 use crate::read::{At, Item, Place, Sink, Table};
 use crate::schemas::Schemas;
 use crate::shape;
@@ -38,6 +38,11 @@ pub(crate) fn read(
 ) -> Option<(At<Name>, Option<Tool>)> {
     let table = root.as_table(sink, "the tool file")?;
     let name = table.required("tool", "\"payments\"").and_then(|i| i.as_name(sink, "a tool"));
+    if let Some(name) = name.as_ref().filter(|name| name.value.as_str() == CHILD_TOOL) {
+        let what =
+            format!("`{CHILD_TOOL}`, which is the host's own tool: it starts child workflows");
+        table.bad_value("tool", name.place, &what, "another name");
+    }
     let version = table.required("version", "\"1\"").and_then(|i| i.as_text(sink, "`version`"));
     let kind = kind(&table);
     let model = table.flag("model");

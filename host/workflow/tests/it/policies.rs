@@ -110,7 +110,7 @@ fn denies_what_it_cannot_decide() {
             args.t.matches(args.p)
               denied: the expression could not be evaluated: `matches` failed
             args.n.all(x, x == 'y')
-              denied: args and state are too large for an expression with a loop (at most 262144 bytes)
+              denied: its data are too large for an expression with a loop (at most 262144 bytes)
         "#]],
     );
 }
@@ -136,28 +136,28 @@ fn refuses_what_could_never_be_decided() {
         &sources.map(|source| (source, json!({}))),
         expect![[r#"
 
-          refused: the expression is not CEL: 1:1: Syntax error: mismatched input '<EOF>'
-        args.amount_cents <
-          refused: the expression is not CEL: 1:20: Syntax error: mismatched input '<EOF>'
-        amount_cents <= 5
-          refused: the expression names `amount_cents`, which does not exist; there are `args` and `state`
-        args.all(x, x == y)
-          refused: the expression names `y`, which does not exist; there are `args` and `state`
-        now() > 5
-          refused: the expression calls `now`, which does not exist
-        args.a.lowerAscii() == 'x'
-          refused: the expression calls `lowerAscii`, which does not exist
-        timestamp.now() == 1
-          refused: the expression calls `now`, which does not exist
-        args.Foo{a: 1} == 1
-          refused: the expression names `args.Foo`, which does not exist; there are `args` and `state`
-        args.x.all(a, args.y.all(b, a == b))
-          refused: the expression has a loop within a loop, the cost of which has no useful bound
-        true && true && true && true && true && true && true && true
-          refused: the expression is too long (at most 2048 characters)
-        ((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((
-          refused: the expression is not CEL: 1:97: it is nested too deeply
-    "#]],
+              refused: the expression is not CEL: 1:1: Syntax error: mismatched input '<EOF>'
+            args.amount_cents <
+              refused: the expression is not CEL: 1:20: Syntax error: mismatched input '<EOF>'
+            amount_cents <= 5
+              refused: the expression names `amount_cents`, which does not exist; there are `args`, `state`
+            args.all(x, x == y)
+              refused: the expression names `y`, which does not exist; there are `args`, `state`
+            now() > 5
+              refused: the expression calls `now`, which does not exist
+            args.a.lowerAscii() == 'x'
+              refused: the expression calls `lowerAscii`, which does not exist
+            timestamp.now() == 1
+              refused: the expression calls `now`, which does not exist
+            args.Foo{a: 1} == 1
+              refused: the expression names `args.Foo`, which does not exist; there are `args`, `state`
+            args.x.all(a, args.y.all(b, a == b))
+              refused: the expression has a loop within a loop, the cost of which has no useful bound
+            true && true && true && true && true && true && true && true
+              refused: the expression is too long (at most 2048 characters)
+            ((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((
+              refused: the expression is not CEL: 1:97: it is nested too deeply
+        "#]],
     );
 }
 

@@ -20,9 +20,9 @@ pub(super) fn expressions() -> Vec<BTreeSet<Code>> {
         check(
             &[(W, "args.to == state.input", "arg.to == state.input")],
             expect![[r#"
-            workflows/damaged-item-refund.toml:30:9: error[TW2109]: `allow`: the expression names `arg`, which does not exist; there are `args` and `state`
-              why: an expression that cannot be evaluated would deny every request
-              fix: write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
+                workflows/damaged-item-refund.toml:30:9: error[TW2109]: `allow`: the expression names `arg`, which does not exist; there are `args`, `state`
+                  why: an expression that cannot be evaluated would deny every request
+                  fix: write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
         ),
         check(
             &[(W, "args.to == state.input.customer_email", "size(args.to) > now()")],
@@ -74,7 +74,7 @@ pub(super) fn expressions() -> Vec<BTreeSet<Code>> {
             )],
             expect![[r#"
                 workflows/damaged-item-refund.toml:30:9: error[TW2106]: `allow` names `state.inputs.customer_email`, and `state` has no `inputs`
-                  why: the expression could never be decided, which denies every request
+                  why: the expression could never be decided, which denies the request
                   fix: did you mean `input`?"#]],
         ),
         check(

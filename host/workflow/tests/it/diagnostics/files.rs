@@ -91,7 +91,7 @@ pub(super) fn files_in_general() -> Vec<BTreeSet<Code>> {
             expect![[r#"
                 workflows/damaged-item-refund.toml:1:1: error[TW2002]: the workflow file has no key `colour`
                   why: a key that nothing reads would look like a promise and be none
-                  fix: remove it; the workflow file knows: `input`, `node`, `version`, `workflow`"#]],
+                  fix: remove it; the workflow file knows: `input`, `node`, `saga`, `timeout`, `version`, `workflow`"#]],
         ),
         check(
             &[(T, "", "[database]\nurl = \"postgres://twice:canary@db/twice\"\n")],

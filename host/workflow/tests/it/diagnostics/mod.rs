@@ -3,8 +3,12 @@
 mod answers;
 mod contracts;
 mod expressions;
+mod fan_outs;
 mod files;
+mod graphs;
+mod loops;
 mod names;
+mod sagas;
 mod sources;
 mod templates;
 mod tools;
@@ -46,6 +50,55 @@ fn check(edits: &[(&str, &str, &str)], expect: Expect) -> BTreeSet<Code> {
     found.iter().map(|finding| finding.code).collect()
 }
 
+/// A workflow with a table for each node, and what is found in it. The nodes are given as a name and further keys.
+#[track_caller]
+pub(super) fn flow(nodes: &[(&str, &str)], expect: Expect) -> BTreeSet<Code> {
+    flow_with("", nodes, expect)
+}
+
+/// As [`flow`], with further keys of the workflow.
+#[track_caller]
+pub(super) fn flow_with(head: &str, nodes: &[(&str, &str)], expect: Expect) -> BTreeSet<Code> {
+    check(&[("workflows/flow.toml", "", &flow_text("flow", head, nodes))], expect)
+}
+
+pub(super) fn flow_text(name: &str, head: &str, nodes: &[(&str, &str)]) -> String {
+    let mut text = format!("workflow = '{name}'\nversion = 1\n{head}{INPUT}");
+    for (name, keys) in nodes {
+        text.push_str(&format!("[[node]]\nname = '{name}'\ncomponent = 'refund'\n"));
+        text.push_str(&format!("limits = {{ time = '60s' }}\n{keys}\n"));
+    }
+    text
+}
+
+/// The input of [`flow`].
+const INPUT: &str = "input.inline.type = 'object'
+input.inline.additionalProperties = false
+input.inline.required = ['id', 'orders', 'names', 'codes']
+[input.inline.properties]
+id = { type = 'string' }
+cents = { type = 'integer' }
+names = { type = 'array', items = { type = 'string' } }
+codes = { type = 'array', uniqueItems = true, items = { type = 'integer' } }
+[input.inline.properties.orders]
+type = 'array'
+items = { type = 'object', additionalProperties = false, required = ['id', 'price'], properties = { id = { type = 'string' }, note = { type = 'string' }, price = { type = 'number' } } }
+";
+
+/// A slot for a refund, with further keys.
+pub(super) fn refund(slot: &str, keys: &str) -> String {
+    format!(
+        "[[node.effect]]\nslot = '{slot}'\ntool = 'payments.refund'\nobject = '/input/id'\nintent = '{slot}'\nallow = 'true'\n{keys}\n"
+    )
+}
+
+/// A slot for a mail, which can be neither repeated nor looked up, with further keys.
+pub(super) fn mail(slot: &str, keys: &str) -> String {
+    format!(
+        "[[node.effect]]\nslot = '{slot}'\ntool = 'mail.send'\nobject = '/input/id'\nintent = '{slot}'\nallow = 'true'\n{keys}\n"
+    )
+}
+
 #[test]
 fn every_code_occurs() {
     let tables = [
@@ -58,6 +111,11 @@ fn every_code_occurs() {
         templates::request_templates(),
         contracts::keys_lookups_and_times(),
         answers::what_answers_mean(),
+        graphs::joins_conditions_and_routes(),
+        loops::loops(),
+        fan_outs::fan_outs(),
+        sagas::compensations_pivots_and_locks(),
+        sagas::child_workflows(),
     ];
     let met: BTreeSet<Code> = tables.into_iter().flatten().flatten().collect();
     let all: BTreeSet<Code> = Code::ALL.iter().copied().collect();

@@ -27,9 +27,9 @@ pub(super) fn the_graph_and_its_names() -> Vec<BTreeSet<Code>> {
         check(
             &[(W, r#"after = ["refund"]"#, r#"after = ["notify"]"#)],
             expect![[r#"
-            workflows/damaged-item-refund.toml:20:8: error[TW2102]: nodes wait for each other: `notify` after `notify`
-              why: none of them could ever start; cycles bounded by `max_visits` are not supported yet
-              fix: remove one of these `after`, or loop inside a node"#]],
+                workflows/damaged-item-refund.toml:20:8: error[TW2102]: nodes wait for each other: `notify` after `notify`
+                  why: none of them could ever start
+                  fix: remove one of these `after`; if the run is to go round, state it on the last node of the round: `loop = { to = "first", when = "…", max_visits = 5 }`"#]],
         ),
         check(
             &[
@@ -42,8 +42,8 @@ pub(super) fn the_graph_and_its_names() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/damaged-item-refund.toml:6:8: error[TW2102]: nodes wait for each other: `refund` after `notify` after `refund`
-                  why: none of them could ever start; cycles bounded by `max_visits` are not supported yet
-                  fix: remove one of these `after`, or loop inside a node
+                  why: none of them could ever start
+                  fix: remove one of these `after`; if the run is to go round, state it on the last node of the round: `loop = { to = "first", when = "…", max_visits = 5 }`
                 workflows/damaged-item-refund.toml:34:8: error[TW2103]: the node `last` can never start
                   why: it waits for a node that waits for itself
                   fix: resolve the cycle"#]],

@@ -26,7 +26,7 @@ pub(super) fn what_is_not_supported_yet() -> Vec<BTreeSet<Code>> {
             expect![[r#"
                 workflows/damaged-item-refund.toml:30:1: error[TW2006]: `when` (a branch) is not supported yet
                   why: leaving it unread would run the workflow without what it asks for
-                  fix: branch inside the node"#]],
+                  fix: branch inside the node, or by `when` of the node"#]],
         ),
         check(
             &[(M, r#"kind = "http""#, r#"kind = "approval""#)],
