@@ -14,6 +14,7 @@ pub mod files;
 pub mod flow;
 mod graph;
 pub mod model;
+pub mod plan;
 pub mod policy;
 pub mod project;
 mod read;

@@ -3,6 +3,9 @@
 mod diagnostics;
 mod example;
 mod files;
+mod flows;
+mod planning;
+mod plans;
 mod policies;
 mod properties;
 mod reference;
