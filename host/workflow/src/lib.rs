@@ -7,6 +7,7 @@
 pub mod condition;
 mod definition;
 pub mod diagnostic;
+pub mod draw;
 pub mod elements;
 mod explain;
 pub mod expression;

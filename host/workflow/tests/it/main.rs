@@ -1,6 +1,7 @@
 //! Tests of reading and checking projects, through the public interface.
 
 mod diagnostics;
+mod drawings;
 mod example;
 mod files;
 mod flows;

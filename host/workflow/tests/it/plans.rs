@@ -177,7 +177,8 @@ fn a_route_that_is_not_declared_is_no_output() {
     expect![[r#"
         the output of node `judge` has a `route` other than `pay`, `refuse`
         the output of node `judge` has no text `route`, which must be one of `pay`, `refuse`
-    "#]].assert_eq(&format!(
+    "#]]
+    .assert_eq(&format!(
         "{}\n{}\n",
         route(node, &json!({ "route": "else" })).unwrap_err(),
         route(node, &json!([])).unwrap_err()
@@ -558,19 +559,29 @@ fn effects_are_undone_newest_first() {
     let diamond =
         [("a", ""), ("b", "after = ['a']"), ("c", "after = ['a']"), ("d", "after = ['b', 'c']")];
     let effects = ["a", "a", "b", "c", "b", "d"];
-    undone("", &diamond, &effects, expect![[r#"
+    undone(
+        "",
+        &diamond,
+        &effects,
+        expect![[r#"
         d
         b
         c
         b
         a
-        a"#]]);
-    undone("saga = { undo = 'branches' }", &diamond, &effects, expect![[r#"
+        a"#]],
+    );
+    undone(
+        "saga = { undo = 'branches' }",
+        &diamond,
+        &effects,
+        expect![[r#"
         d
         b c
         b
         a
-        a"#]]);
+        a"#]],
+    );
 }
 
 #[test]
@@ -583,9 +594,14 @@ fn rounds_of_a_loop_are_undone_one_after_another_and_elements_at_once() {
         ("e", "after = ['d']\nfor_each = '/input/orders'\nelement = ''"),
     ];
     let effects = ["b", "c", "b#2", "c#2", "e[x]", "e[y]", "e[x]"];
-    undone("saga = { undo = 'branches' }", &nodes, &effects, expect![[r#"
+    undone(
+        "saga = { undo = 'branches' }",
+        &nodes,
+        &effects,
+        expect![[r#"
         e[x] e[y]
         e[x]
         c#2 b#2
-        c b"#]]);
+        c b"#]],
+    );
 }
