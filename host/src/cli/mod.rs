@@ -8,6 +8,7 @@ mod effect_text;
 mod effects;
 mod exit;
 mod given;
+mod graph;
 mod init;
 mod node;
 mod open;
@@ -63,6 +64,8 @@ enum Command {
     Node(node::Node),
     /// Check every workflow and tool file, and say what each operation promises
     Check(check::Check),
+    /// Draw a workflow, or where a run of it stands
+    Graph(graph::Graph),
     /// Start a run (or find it started) and run it until it ends or waits
     Run(run::Run),
     /// List, show, resume and release runs
@@ -88,6 +91,7 @@ impl Command {
         match self {
             Self::Node(command) => command.prints_json(),
             Self::Check(command) => command.json,
+            Self::Graph(command) => command.json,
             Self::Run(command) => command.json,
             Self::Runs(command) => command.prints_json(),
             Self::Effects(command) => command.prints_json(),
@@ -125,6 +129,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
             Command::Init(command) => command.run(&out),
             Command::Node(command) => command.run(&out, &place).await,
             Command::Check(command) => command.run(&out, &place).await,
+            Command::Graph(command) => command.run(&out, &place).await,
             Command::Run(command) => command.run(&out, &place).await,
             Command::Runs(command) => command.run(&out, &place).await,
             Command::Effects(command) => command.run(&out, &place).await,

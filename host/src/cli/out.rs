@@ -9,7 +9,7 @@ use serde::Serialize;
 use twice_core::redact::Redactor;
 
 use super::exit::Exit;
-use super::term::{Column, Progress, Term, print_json, visible};
+use super::term::{Column, Progress, Term, Tone, print_json, visible};
 
 /// What is known to be secret in this process. Everything said goes through it (I10).
 pub(super) type Secrets = Arc<RwLock<Redactor>>;
@@ -48,6 +48,13 @@ impl Out {
     /// A line with a status word in it.
     pub(super) fn status_line(&self, before: &str, word: &str, after: &str) {
         self.print(&format!("{}{}{}\n", visible(before), self.stdout.status(word), visible(after)));
+    }
+
+    /// A line of parts, each in its tone.
+    pub(super) fn toned_line(&self, parts: &[(Tone, String)]) {
+        let parts: String =
+            parts.iter().map(|(tone, text)| self.stdout.toned(*tone, text)).collect();
+        self.print(&format!("{parts}\n"));
     }
 
     /// The heading of a part of the result.

@@ -1,7 +1,7 @@
 //! A workflow in lines of text: one node below the other, what leads from one to the other in lanes beside them.
 
 use super::{Mark, Overlay, details};
-use crate::model::Workflow;
+use crate::model::{Node, Workflow};
 
 /// A line of a picture.
 pub type Line = Vec<Span>;
@@ -24,6 +24,14 @@ impl Span {
 /// The picture of a workflow, `width` columns wide at most (as far as names allow).
 #[must_use]
 pub fn terminal(workflow: &Workflow, overlay: Option<&Overlay>, width: usize) -> Vec<Line> {
+    match in_lanes(workflow, overlay, width) {
+        Some(lines) => lines,
+        None => listed(workflow, overlay, width),
+    }
+}
+
+/// With lanes; `None` where they would take more than half of the width.
+fn in_lanes(workflow: &Workflow, overlay: Option<&Overlay>, width: usize) -> Option<Vec<Line>> {
     let mut lanes: Vec<Option<usize>> = Vec::new();
     let mut lines = Vec::new();
     let behind = |at: usize| -> Vec<usize> {
@@ -42,31 +50,9 @@ pub fn terminal(workflow: &Workflow, overlay: Option<&Overlay>, width: usize) ->
             others.iter().for_each(|other| lanes[*other] = None);
         }
         lanes[lane] = Some(at);
-        let shown = overlay.map(|overlay| overlay.nodes.get(&node.name));
-        let mark = shown.map(|shown| shown.map_or(Mark::NotReached, |shown| shown.mark));
-        let sign = mark.map_or("○", Mark::sign);
         let before = bars(&lanes, lane);
         let after = bars(&lanes[lane + 1..], usize::MAX);
-        let mut header = vec![
-            Span::plain(before),
-            Span { text: sign.to_owned(), mark },
-            Span::plain(format!(" {after}")),
-            Span::plain(node.name.to_string()),
-        ];
-        if node.component != node.name {
-            header.push(Span::plain(format!(" ({})", node.component)));
-        }
-        if let Some(shown) = shown.flatten() {
-            let mut text = format!("  {}", shown.mark.as_str());
-            if let Some((done, total)) = shown.elements {
-                text.push_str(&format!(" {done}/{total}"));
-            }
-            if shown.visit > 1 {
-                text.push_str(&format!(", visit {}", shown.visit));
-            }
-            header.push(Span { text, mark });
-        }
-        lines.push(header);
+        lines.push(header(node, overlay, before, &after));
 
         let targets = behind(at);
         // The lanes as they go on below the node: its own ends where nothing stands behind it.
@@ -82,6 +68,9 @@ pub fn terminal(workflow: &Workflow, overlay: Option<&Overlay>, width: usize) ->
             lanes[new] = Some(*target);
             opened.push(new);
         }
+        if lanes.len() * 2 > width / 2 {
+            return None;
+        }
         if !opened.is_empty() {
             lines.push(vec![Span::plain(turn(&lanes, lane, &opened, '╮', '┬'))]);
         } else if targets.is_empty() {
@@ -90,7 +79,49 @@ pub fn terminal(workflow: &Workflow, overlay: Option<&Overlay>, width: usize) ->
             }
         }
     }
-    lines.into_iter().map(trimmed).collect()
+    Some(lines.into_iter().map(trimmed).collect())
+}
+
+/// Without lanes: each node says what it comes after.
+fn listed(workflow: &Workflow, overlay: Option<&Overlay>, width: usize) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for node in &workflow.nodes {
+        lines.push(header(node, overlay, String::new(), ""));
+        let after: Vec<&str> = node.after.iter().map(|name| name.as_str()).collect();
+        let after = (!after.is_empty()).then(|| format!("after {}", after.join(", ")));
+        let said = details(node).into_iter().filter(|line| !line.starts_with("joins "));
+        for detail in after.into_iter().chain(said) {
+            let room = width.saturating_sub(4);
+            lines.push(vec![Span::plain(format!("    {}", shortened(&detail, room)))]);
+        }
+    }
+    lines
+}
+
+/// The line with the name of a node, between the lanes beside it.
+fn header(node: &Node, overlay: Option<&Overlay>, before: String, after: &str) -> Line {
+    let shown = overlay.map(|overlay| overlay.nodes.get(&node.name));
+    let mark = shown.map(|shown| shown.map_or(Mark::NotReached, |shown| shown.mark));
+    let sign = mark.map_or("○", Mark::sign);
+    let mut line = vec![
+        Span::plain(before),
+        Span { text: sign.to_owned(), mark },
+        Span::plain(format!(" {after}{}", node.name)),
+    ];
+    if node.component != node.name {
+        line.push(Span::plain(format!(" ({})", node.component)));
+    }
+    if let Some(shown) = shown.flatten() {
+        let mut text = format!("  {}", shown.mark.as_str());
+        if let Some((done, total)) = shown.elements {
+            text.push_str(&format!(" {done}/{total}"));
+        }
+        if shown.visit > 1 {
+            text.push_str(&format!(", visit {}", shown.visit));
+        }
+        line.push(Span { text, mark });
+    }
+    line
 }
 
 /// The first lane from `from` on that leads nowhere.

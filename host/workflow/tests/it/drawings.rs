@@ -51,7 +51,10 @@ fn order() -> Workflow {
 
 #[test]
 fn a_workflow_of_every_kind() {
-    drawn(&order(), None, expect![[r#"
+    drawn(
+        &order(),
+        None,
+        expect![[r#"
         ○ judge (c)
         │   routes pay, refuse, ask
         ├─┬─╮
@@ -73,7 +76,8 @@ fn a_workflow_of_every_kind() {
         │ │   │   ends the run
         ├─┴───╯
         ○       close (c)
-                  joins review, pay, letter"#]]);
+                  joins review, pay, letter"#]],
+    );
     expect![[r#"
         flowchart TD
           n0["<b>judge</b><br/>routes pay, refuse, ask"]
@@ -92,7 +96,8 @@ fn a_workflow_of_every_kind() {
           n2 --> n6
           n3 --> n6
           n4 --> n6
-    "#]].assert_eq(&mermaid(&order(), None));
+    "#]]
+    .assert_eq(&mermaid(&order(), None));
 }
 
 #[test]
@@ -136,7 +141,10 @@ fn a_run_is_laid_over() {
         let progress = Progress::of(events.iter().map(|event| (event, Timestamp(1))));
         Overlay::of(&order(), &progress, state)
     };
-    drawn(&order(), Some(&overlay(&events, RunState::Running)), expect![[r#"
+    drawn(
+        &order(),
+        Some(&overlay(&events, RunState::Running)),
+        expect![[r#"
         ● judge (c)  done
         │   routes pay, refuse, ask
         ├─┬─╮
@@ -158,8 +166,12 @@ fn a_run_is_laid_over() {
         │ │   │   ends the run
         ├─┴───╯
         ○       close (c)  not reached
-                  joins review, pay, letter"#]]);
-    drawn(&order(), Some(&overlay(&events, RunState::Waiting)), expect![[r#"
+                  joins review, pay, letter"#]],
+    );
+    drawn(
+        &order(),
+        Some(&overlay(&events, RunState::Waiting)),
+        expect![[r#"
         ● judge (c)  done
         │   routes pay, refuse, ask
         ├─┬─╮
@@ -181,12 +193,16 @@ fn a_run_is_laid_over() {
         │ │   │   ends the run
         ├─┴───╯
         ○       close (c)  not reached
-                  joins review, pay, letter"#]]);
+                  joins review, pay, letter"#]],
+    );
     let (node, visit, element) = step("pay", 1, Some("c"));
     let cause = StepFailure::Fatal { message: "no".to_owned() };
     events.push(RunEvent::StepFailed { node, visit, element, attempt: 1, cause, retry_at: None });
     let overlay = overlay(&events, RunState::Failed);
-    drawn(&order(), Some(&overlay), expect![[r#"
+    drawn(
+        &order(),
+        Some(&overlay),
+        expect![[r#"
         ● judge (c)  done
         │   routes pay, refuse, ask
         ├─┬─╮
@@ -208,7 +224,8 @@ fn a_run_is_laid_over() {
         │ │   │   ends the run
         ├─┴───╯
         ○       close (c)  not reached
-                  joins review, pay, letter"#]]);
+                  joins review, pay, letter"#]],
+    );
     expect![[r#"
         flowchart TD
           n0["<b>judge</b><br/>done<br/>routes pay, refuse, ask"]
@@ -249,7 +266,10 @@ fn lanes_cross_and_join() {
         ("h", "after = ['f', 'g', 'b']"),
         ("i", "after = ['a', 'h']"),
     ];
-    drawn(&sound("", &nodes), None, expect![[r#"
+    drawn(
+        &sound("", &nodes),
+        None,
+        expect![[r#"
         ○ a (c)
         ├─┬─┬─╮
         │ │ │ │ ○ b (c)
@@ -271,7 +291,8 @@ fn lanes_cross_and_join() {
         │     │         joins f, g, b
         ├─────╯
         ○             i (c)
-                        joins a, h"#]]);
+                        joins a, h"#]],
+    );
 }
 
 #[test]
@@ -297,16 +318,45 @@ fn slots_say_what_they_ask_for() {
     files.insert("workflows/other.toml".to_owned(), other.to_owned());
     let project = Project::load(&files).unwrap_or_else(|found| panic!("{found:?}"));
     let workflow = &project.workflows[&name("damaged-item-refund")];
-    drawn(workflow, None, expect![[r#"
+    drawn(
+        workflow,
+        None,
+        expect![[r#"
         ○ refund
         │   refund → payments.refund, undone by payments.refund, locks order_id
         ○ notify
             notify → mail.send, no way back
-            child ⇒ workflow other"#]]);
+            child ⇒ workflow other"#]],
+    );
     expect![[r#"
         flowchart TD
           n0["<b>refund</b><br/>refund → payments.refund, undone by payments.refund, locks order_id"]
           n1["<b>notify</b><br/>notify → mail.send, no way back<br/>child ⇒ workflow other"]
           n0 --> n1
     "#]].assert_eq(&mermaid(workflow, None));
+}
+
+#[test]
+fn a_graph_too_wide_for_lanes_is_a_list() {
+    let names: Vec<String> = (0..24).map(|at| format!("n{at}")).collect();
+    let mut nodes = vec![("first", "")];
+    nodes.extend(names.iter().map(|name| (name.as_str(), "after = ['first']")));
+    let all = format!("after = ['first', 'n0', 'n23']\nwhen = 'state.input.x{}'", "x".repeat(90));
+    nodes.push(("last", &all));
+    let workflow = sound("", &nodes);
+    let lines = terminal(&workflow, None, 80);
+    let text: Vec<String> = lines[..5]
+        .iter()
+        .chain(&lines[lines.len() - 3..])
+        .map(|line| line.iter().map(|span| span.text.as_str()).collect())
+        .collect();
+    expect![[r#"
+        ○ first (c)
+        ○ n0 (c)
+            after first
+        ○ n1 (c)
+            after first
+        ○ last (c)
+            after first, n0, n23
+            when state.input.xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"#]].assert_eq(&text.join("\n"));
 }
