@@ -358,5 +358,6 @@ fn a_graph_too_wide_for_lanes_is_a_list() {
             after first
         ○ last (c)
             after first, n0, n23
-            when state.input.xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"#]].assert_eq(&text.join("\n"));
+            when state.input.xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"#]]
+    .assert_eq(&text.join("\n"));
 }

@@ -90,6 +90,59 @@ fn pins_exactly_what_a_run_needs() {
 }
 
 #[test]
+fn a_workflow_without_paths_is_pinned_as_it_always_was() {
+    let text = definition().to_text();
+    let added = ["children", "join", "when", "routes", "for_each", "loop", "timeout_ms", "ends"];
+    let of_slots = ["child", "compensate", "pivot", "lock", "undo"];
+    for key in added.into_iter().chain(of_slots).filter(|key| *key != "timeout_ms") {
+        assert!(!text.contains(&format!("\"{key}\":")), "{key}");
+    }
+    assert_eq!(text.matches("timeout_ms\"").count(), 4, "those of the tools' operations alone");
+}
+
+#[test]
+fn a_child_is_pinned_with_its_parent() {
+    let mut files = example();
+    let parent = |name: &str, child: &str| {
+        format!(
+            "workflow = \"{name}\"\nversion = 1\n[[node]]\nname = \"start\"\ncomponent = \"unused\"\n[[node.effect]]\nslot = \"child\"\nworkflow = \"{child}\"\nobject = \"/input/id\"\nintent = \"all\"\nallow = \"true\"\n"
+        )
+    };
+    files.insert("workflows/top.toml".to_owned(), parent("top", "middle"));
+    files.insert("workflows/middle.toml".to_owned(), parent("middle", "damaged-item-refund"));
+    let project = Project::load(&files).unwrap();
+    let of = |workflow: &str| project.definition(&name(workflow), &components()).unwrap();
+    let top = of("top");
+    let middle = &top.children[&name("middle")];
+    let bottom = &middle.definition.children[&name("damaged-item-refund")];
+    assert_eq!(middle.definition, of("middle"));
+    assert_eq!(middle.digest, of("middle").digest());
+    assert_eq!((&bottom.digest, &bottom.definition), (&definition().digest(), &definition()));
+    assert!(top.tools.is_empty(), "what a child uses is pinned with the child");
+    assert_eq!(Definition::from_text(&top.to_text()).unwrap(), top);
+}
+
+#[test]
+fn children_without_number_are_not_pinned() {
+    let mut files = example();
+    for level in 0..8 {
+        for twin in ["a", "b"] {
+            let mut text = format!(
+                "workflow = \"{twin}{level}\"\nversion = 1\n[[node]]\nname = \"start\"\ncomponent = \"unused\"\n"
+            );
+            for child in ["a", "b"].into_iter().filter(|_| level < 7) {
+                text.push_str(&format!("[[node.effect]]\nslot = \"{child}\"\nworkflow = \"{child}{}\"\nobject = \"/input/id\"\nintent = \"{child}\"\nallow = \"true\"\n", level + 1));
+            }
+            files.insert(format!("workflows/{twin}{level}.toml"), text);
+        }
+    }
+    let project = Project::load(&files).unwrap();
+    assert!(project.definition(&name("a2"), &components()).is_ok());
+    let refused = project.definition(&name("a0"), &components());
+    assert!(matches!(refused, Err(DefinitionError::TooManyChildren { .. })), "{refused:?}");
+}
+
+#[test]
 fn any_change_of_meaning_changes_the_digest() {
     let digest = definition().digest();
     let changed = |path: &str, from: &str, to: &str| {

@@ -13,7 +13,7 @@ const W: &str = "workflows/damaged-item-refund.toml";
 const P: &str = "tools/payments.toml";
 
 /// Every table of the files, each with a key in it that nothing knows.
-const TABLES: [(&str, &str, &str); 21] = [
+const TABLES: [(&str, &str, &str); 26] = [
     (T, "project = ", "zzzzzzzzz = 1\nproject = "),
     (T, "", "\n[database]\nzzzzzzzzz = 1\n"),
     (T, "", "zzzzzzzzz = 1\n"),
@@ -21,7 +21,12 @@ const TABLES: [(&str, &str, &str); 21] = [
     (W, "component = \"refund\"", "component = \"refund\"\nzzzzzzzzz = 1"),
     (W, "effects = 10", "effects = 10, zzzzzzzzz = 1"),
     (W, "component = \"refund\"", "component = \"refund\"\nretry = { zzzzzzzzz = 1 }"),
+    (W, "component = \"refund\"", "component = \"refund\"\nloop = { zzzzzzzzz = 1 }"),
+    (W, "version = 1", "version = 1\nsaga = { zzzzzzzzz = 1 }"),
     (W, "slot = \"refund\"", "slot = \"refund\"\nzzzzzzzzz = 1"),
+    (W, "slot = \"refund\"", "slot = \"refund\"\ncompensate = { zzzzzzzzz = 1 }"),
+    (W, "slot = \"refund\"", "slot = \"refund\"\ncompensate = { retry = { zzzzzzzzz = 1 } }"),
+    (W, "slot = \"refund\"", "slot = \"refund\"\nlock = { zzzzzzzzz = 1 }"),
     (W, "refund-request.json\"", "refund-request.json\", zzzzzzzzz = 1"),
     (P, "kind = \"http\"", "kind = \"http\"\nzzzzzzzzz = 1"),
     (P, "kind = \"http\"", "kind = \"http\"\nrate = { zzzzzzzzz = 1 }"),
