@@ -106,7 +106,8 @@ struct Chance<'a>(&'a Progress, u64);
 
 impl Evaluate for Chance<'_> {
     fn holds(&self, node: &Node, condition: &str) -> Result<bool, String> {
-        Ok(hash((self.1, &node.name, condition, self.0.visit(&node.name))) % 3 > 0)
+        let chance = hash((self.1, &node.name, condition, self.0.visit(&node.name)));
+        Ok(!chance.is_multiple_of(3))
     }
 
     fn elements(&self, _: &Node, fan_out: &FanOut) -> Result<Vec<ElementId>, String> {
@@ -164,7 +165,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn to_end(&mut self) -> Result<End, TestCaseError> {
+    fn finish(&mut self) -> Result<End, TestCaseError> {
         for turn in 0..MOVES_MAX {
             let plan = self.plan(&self.progress);
             if turn % 7 == 0 {
@@ -279,7 +280,7 @@ impl Run<'_> {
 fn run(workflow: &Workflow, chance: u64, order: u64) -> Result<End, TestCaseError> {
     let (events, progress, settled) = (Vec::new(), Progress::default(), BTreeSet::new());
     let graph = Graph::of(workflow);
-    Run { workflow, graph, chance, order, events, progress, settled }.to_end()
+    Run { workflow, graph, chance, order, events, progress, settled }.finish()
 }
 
 proptest! {
