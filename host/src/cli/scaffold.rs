@@ -105,12 +105,15 @@ const GRANT: &str = "    // Once one grants it an effect, with [[node.effect]], 
 
 /// The request of one slot. Args that the workflow's input has under the same name are taken from there.
 fn request(project: &Project, workflow: &Workflow, slot: &Slot, variable: &str) -> String {
-    let schema = project
-        .tools
-        .get(&slot.tool)
-        .and_then(|tool| tool.operations.get(&slot.operation))
-        .map(|operation| operation.args_schema.clone())
-        .unwrap_or(Value::Null);
+    let schema = if slot.child {
+        let child = project.workflows.get(&slot.operation);
+        child.and_then(|workflow| workflow.input_schema.clone())
+    } else {
+        let tool = project.tools.get(&slot.tool);
+        let operation = tool.and_then(|tool| tool.operations.get(&slot.operation));
+        operation.map(|operation| operation.args_schema.clone())
+    };
+    let schema = schema.unwrap_or(Value::Null);
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let args: Vec<String> = required
         .iter()

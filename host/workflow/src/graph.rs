@@ -47,13 +47,40 @@ impl Links {
     }
 }
 
+/// A set of places, small and quick to unite: graphs have up to a thousand nodes, each of which may know of all others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Places(Vec<u64>);
+
+impl Places {
+    pub(crate) fn insert(&mut self, place: usize) {
+        if self.0.len() <= place / 64 {
+            self.0.resize(place / 64 + 1, 0);
+        }
+        self.0[place / 64] |= 1 << (place % 64);
+    }
+
+    pub(crate) fn contains(&self, place: usize) -> bool {
+        self.0.get(place / 64).is_some_and(|word| word & (1 << (place % 64)) != 0)
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        self.0.iter_mut().zip(&other.0).for_each(|(word, more)| *word |= more);
+    }
+
+    pub(crate) fn keep(&mut self, other: &Self) {
+        self.0.truncate(other.0.len());
+        self.0.iter_mut().zip(&other.0).for_each(|(word, kept)| *word &= kept);
+    }
+}
+
 fn reach(edges: &[Vec<usize>], from: usize) -> BTreeSet<usize> {
-    let mut reached = BTreeSet::new();
+    let mut reached = vec![false; edges.len()];
     let mut open = edges[from].clone();
     while let Some(node) = open.pop() {
-        if reached.insert(node) {
+        if !std::mem::replace(&mut reached[node], true) {
             open.extend(&edges[node]);
         }
     }
-    reached
+    reached.into_iter().enumerate().filter(|(_, reached)| *reached).map(|(at, _)| at).collect()
 }

@@ -202,8 +202,8 @@ fn check_reach(around: &Surroundings<'_>) {
     }
 }
 
-/// Warns of routes that no condition takes. What a condition does with a route other than to compare it is not understood;
-/// then nothing is said.
+/// Warns of routes that lead nowhere: each node behind has a condition on the route, and none takes it. What a condition does
+/// with a route other than to compare it is not understood; then nothing is said.
 fn check_routes(around: &Surroundings<'_>) {
     let conditions = || {
         around.nodes.iter().flat_map(|node| {
@@ -211,7 +211,9 @@ fn check_routes(around: &Surroundings<'_>) {
             node.paths.when.iter().chain(closes)
         })
     };
-    for node in around.nodes.iter().filter(|node| !node.paths.routes.is_empty()) {
+    let choosing =
+        around.nodes.iter().enumerate().filter(|(_, node)| !node.paths.routes.is_empty());
+    for (at, node) in choosing {
         let name = node.name.value.as_str();
         let of_node =
             |path: &[String]| path[0] == "routes" && path.get(1).is_none_or(|n| n == name);
@@ -220,7 +222,12 @@ fn check_routes(around: &Surroundings<'_>) {
             expression.loose().iter().any(|path| of_node(path))
                 || expression.compared().iter().any(|c| of_node(&c.path) && !c.equal)
         });
-        if unclear {
+        let behind = &around.relations.links.behind[at];
+        let chosen = behind.iter().all(|other| {
+            let when = around.nodes[*other].paths.when.as_ref();
+            when.is_some_and(|when| when.expression.compared().iter().any(|c| of_node(&c.path)))
+        });
+        if unclear || behind.is_empty() || !chosen {
             continue;
         }
         let taken: BTreeSet<&str> = all()
@@ -233,7 +240,7 @@ fn check_routes(around: &Surroundings<'_>) {
                 word.place,
                 Code::UnusedRoute,
                 format!("no `when` takes the route `{}` of `{name}`", word.value),
-                "where each node behind has a condition on the route, a run that takes this one ends there",
+                "each node behind has a condition on the route, so a run that takes this one ends there",
                 format!("add a node with `when = \"routes.{name} == '{}'\"`, or remove the word if nothing depends on it", word.value),
             );
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use twice_core::ids::Name;
 
 use super::NodeDraft;
-use crate::graph::Links;
+use crate::graph::{Links, Places};
 use crate::model::Join;
 
 /// How the nodes of a workflow stand to each other. Nodes that can never start are in it, and know of nobody.
@@ -13,11 +13,11 @@ pub(super) struct Relations {
     index: BTreeMap<Name, usize>,
     pub(super) links: Links,
     ordered: Vec<bool>,
-    ancestors: Vec<BTreeSet<usize>>,
+    ancestors: Vec<Places>,
     /// By node, those that are done or skipped before it starts.
-    settled: Vec<BTreeSet<usize>>,
+    settled: Vec<Places>,
     /// By node, those that are done before it starts.
-    done: Vec<BTreeSet<usize>>,
+    done: Vec<Places>,
     /// The loops: the node that closes each, and its body.
     pub(super) bodies: BTreeMap<usize, BTreeSet<usize>>,
 }
@@ -52,30 +52,23 @@ impl Relations {
         let count = nodes.len();
         let mut ordered = vec![false; count];
         let mut always = vec![false; count];
-        let mut ancestors = vec![BTreeSet::new(); count];
-        let mut settled = vec![BTreeSet::new(); count];
-        let mut done = vec![BTreeSet::new(); count];
+        let mut ancestors = vec![Places::default(); count];
+        let mut settled = vec![Places::default(); count];
+        let mut done = vec![Places::default(); count];
         for at in order.iter().copied() {
             ordered[at] = true;
             let before = &links.before[at];
             let paths = &nodes[at].paths;
             always[at] = paths.when.is_none()
                 && (before.is_empty() || before.iter().any(|source| always[*source]));
-            let with = |sets: &[BTreeSet<usize>], source: usize| {
-                let mut set = sets[source].clone();
-                set.insert(source);
-                set
-            };
-            let each = |sets: &[BTreeSet<usize>]| -> Vec<BTreeSet<usize>> {
-                before.iter().map(|source| with(sets, *source)).collect()
-            };
-            let of_ancestors = union(each(&ancestors));
+            let of_ancestors = united(before, &ancestors);
             let of_settled = match paths.join.as_ref().map(|at| at.value).unwrap_or_default() {
-                Join::All => union(each(&settled)),
-                Join::Any => common(each(&settled)),
+                Join::All => united(before, &settled),
+                Join::Any => common(before, &settled),
             };
-            let mut of_done = common(each(&done));
-            of_done.extend(of_settled.iter().filter(|node| always[**node]));
+            let mut of_done = common(before, &done);
+            let sure = (0..count).filter(|node| always[*node] && of_settled.contains(*node));
+            sure.for_each(|node| of_done.insert(node));
             (ancestors[at], settled[at], done[at]) = (of_ancestors, of_settled, of_done);
         }
         let bodies =
@@ -99,13 +92,13 @@ impl Relations {
         };
         if !self.ordered[node] {
             Knows::Unclear
-        } else if self.done[node].contains(&other) {
+        } else if self.done[node].contains(other) {
             Knows::Done
-        } else if self.settled[node].contains(&other) {
+        } else if self.settled[node].contains(other) {
             Knows::Settled
-        } else if self.ancestors[node].contains(&other) {
+        } else if self.ancestors[node].contains(other) {
             Knows::Unsettled
-        } else if (node == other || self.ancestors[other].contains(&node))
+        } else if (node == other || self.ancestors[other].contains(node))
             && self.bodies.values().any(|body| body.contains(&node) && body.contains(&other))
         {
             Knows::EarlierRound
@@ -118,18 +111,33 @@ impl Relations {
 
     /// Whether `other` can only run before `node` does.
     pub(super) fn is_before(&self, other: usize, node: usize) -> bool {
-        self.ancestors[node].contains(&other)
-            && self.settled[node].contains(&other)
+        self.ancestors[node].contains(other)
+            && self.settled[node].contains(other)
             && !self.bodies.values().any(|body| body.contains(&node) && body.contains(&other))
     }
 }
 
-fn union(sets: Vec<BTreeSet<usize>>) -> BTreeSet<usize> {
-    sets.into_iter().flatten().collect()
+/// The sources, and all that is known of any of them.
+fn united(sources: &[usize], known: &[Places]) -> Places {
+    let mut all = Places::default();
+    for source in sources {
+        all.add(&known[*source]);
+        all.insert(*source);
+    }
+    all
 }
 
-fn common(sets: Vec<BTreeSet<usize>>) -> BTreeSet<usize> {
-    let mut sets = sets.into_iter();
-    let Some(first) = sets.next() else { return BTreeSet::new() };
-    sets.fold(first, |all, set| all.intersection(&set).copied().collect())
+/// What holds of each of the sources.
+fn common(sources: &[usize], known: &[Places]) -> Places {
+    let of = |source: usize| {
+        let mut set = known[source].clone();
+        set.insert(source);
+        set
+    };
+    let Some((first, others)) = sources.split_first() else { return Places::default() };
+    let mut all = of(*first);
+    for source in others {
+        all.keep(&of(*source));
+    }
+    all
 }

@@ -67,12 +67,14 @@ pub(super) fn check_lock(around: &Surroundings<'_>, slot: &SlotDraft) -> Option<
         return Some(Lock { name: name.clone(), expires_ms });
     }
     let last = shape::tokens(&object.value).last();
-    let name = last.and_then(|last| Name::parse(last).ok());
+    // What says nothing about the kind of object would be one lock for objects of all kinds.
+    let telling = last.filter(|last| !matches!(last.as_str(), "element" | "external_id" | "id"));
+    let name = telling.and_then(|last| Name::parse(last).ok());
     if name.is_none() {
         around.sink.report(
             draft.place,
             Code::Lock,
-            format!("the end of `{}` cannot be the name of a lock", object.value),
+            format!("the end of `{}` does not say what kind of object is locked", object.value),
             "a lock is named by what kind of object it is on, so that two workflows that mean the same one meet",
             "state it: `lock = { name = \"order\" }`",
         );

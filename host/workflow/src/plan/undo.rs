@@ -35,17 +35,41 @@ pub fn compensation_order(
     }
 }
 
-/// How far the undoing of each visit has come, by node and visit.
+/// How far the undoing of the effects of a node has come. Groups count from 1; 0: none of them is to be undone.
 #[derive(Default)]
-struct Levels {
-    /// The last group with an effect of the visit; groups count from 1.
-    last: usize,
-    /// The same of each element.
-    elements: BTreeMap<Option<ElementId>, usize>,
+struct Undone {
+    /// The last group with an effect, by visit and element.
+    steps: BTreeMap<(u32, Option<ElementId>), usize>,
+    /// The visit with the last group of all, and that group.
+    last: (u32, usize),
+    /// The last group of the other visits.
+    other: usize,
+}
+
+impl Undone {
+    fn add(&mut self, step: &StepId, group: usize) {
+        self.steps.insert((step.visit, step.element.clone()), group);
+        if step.visit == self.last.0 {
+            self.last.1 = self.last.1.max(group);
+        } else if group > self.last.1 {
+            self.other = self.last.1;
+            self.last = (step.visit, group);
+        } else {
+            self.other = self.other.max(group);
+        }
+    }
+
+    fn of_other_visits(&self, visit: u32) -> usize {
+        if visit == self.last.0 { self.other } else { self.last.1 }
+    }
+
+    fn of_step(&self, step: &StepId) -> usize {
+        self.steps.get(&(step.visit, step.element.clone())).copied().unwrap_or(0)
+    }
 }
 
 fn branches(graph: &Graph, effects: &[Undoable], newest_first: &[usize]) -> Vec<Vec<usize>> {
-    let mut visits: BTreeMap<(usize, u32), Levels> = BTreeMap::new();
+    let mut nodes: BTreeMap<usize, Undone> = BTreeMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut related: BTreeMap<(usize, usize), Relation> = BTreeMap::new();
     for effect in newest_first {
@@ -56,23 +80,17 @@ fn branches(graph: &Graph, effects: &[Undoable], newest_first: &[usize]) -> Vec<
             continue;
         };
         let mut after = 0;
-        for ((other, visit), levels) in &visits {
+        for (other, undone) in &nodes {
             let relation =
                 *related.entry((node, *other)).or_insert_with(|| Relation::of(graph, node, *other));
-            let same_visit = *visit == step.visit;
             after = after.max(match relation {
-                Relation::Same if same_visit => {
-                    let of = |element: &Option<ElementId>| levels.elements.get(element).copied();
-                    of(&step.element).unwrap_or(0)
-                }
-                Relation::Same | Relation::Ordered => levels.last,
-                Relation::RoundByRound if !same_visit => levels.last,
-                Relation::RoundByRound | Relation::Apart => 0,
+                Relation::Same => undone.of_step(step).max(undone.of_other_visits(step.visit)),
+                Relation::Ordered => undone.last.1,
+                Relation::RoundByRound => undone.of_other_visits(step.visit),
+                Relation::Apart => 0,
             });
         }
-        let levels = visits.entry((node, step.visit)).or_default();
-        levels.last = levels.last.max(after + 1);
-        levels.elements.insert(step.element.clone(), after + 1);
+        nodes.entry(node).or_default().add(step, after + 1);
         if groups.len() <= after {
             groups.push(Vec::new());
         }

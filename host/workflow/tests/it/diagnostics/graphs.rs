@@ -14,6 +14,14 @@ pub(super) fn joins_conditions_and_routes() -> Vec<BTreeSet<Code>> {
             &[
                 ("a", "routes = ['yes', 'no']"),
                 ("y", "after = ['a']\nwhen = \"routes.a == 'yes'\""),
+                ("end", "after = ['a', 'y']"),
+            ],
+            expect![[""]],
+        ),
+        flow(
+            &[
+                ("a", "routes = ['yes', 'no']"),
+                ("y", "after = ['a']\nwhen = \"routes.a == 'yes'\""),
                 ("n", "after = ['a']\nwhen = \"routes.a in ['no']\""),
                 ("end", "after = ['y', 'n']\nwhen = 'has(state.nodes.y) || true'"),
             ],
@@ -29,10 +37,10 @@ pub(super) fn joins_conditions_and_routes() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/flow.toml:18:11: warning[TW2117]: no `when` takes the route `yes` of `a`
-                  why: where each node behind has a condition on the route, a run that takes this one ends there
+                  why: each node behind has a condition on the route, so a run that takes this one ends there
                   fix: add a node with `when = "routes.a == 'yes'"`, or remove the word if nothing depends on it
                 workflows/flow.toml:18:18: warning[TW2117]: no `when` takes the route `no` of `a`
-                  why: where each node behind has a condition on the route, a run that takes this one ends there
+                  why: each node behind has a condition on the route, so a run that takes this one ends there
                   fix: add a node with `when = "routes.a == 'no'"`, or remove the word if nothing depends on it
                 workflows/flow.toml:24:8: error[TW2116]: `when`: `a` has no route `yse`
                   why: the comparison would come out the same whatever the node says

@@ -22,7 +22,10 @@ pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
                 ),
                 ("b", &format!("after = ['a']\n{}", refund("last", "pivot = true\nlock = true"))),
             ],
-            expect![[""]],
+            expect![[r#"
+                workflows/flow.toml:40:8: error[TW2127]: the end of `/input/id` does not say what kind of object is locked
+                  why: a lock is named by what kind of object it is on, so that two workflows that mean the same one meet
+                  fix: state it: `lock = { name = "order" }`"#]],
         ),
         flow(
             &[("a", &refund("pay", "compensate = { tool = 'payments.refnud', args = {} }"))],
@@ -224,6 +227,9 @@ pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
                 ("c", &refund("mine", "lock = true").replace("/input/id", "/input/ID")),
             ],
             expect![[r#"
+                workflows/flow.toml:24:8: error[TW2127]: the end of `/input/id` does not say what kind of object is locked
+                  why: a lock is named by what kind of object it is on, so that two workflows that mean the same one meet
+                  fix: state it: `lock = { name = "order" }`
                 workflows/flow.toml:24:34: error[TW2005]: `Order` cannot be the name of a lock
                   why: names become part of keys, pointers and file names, so they are kept plain
                   fix: use 1 to 63 lower-case letters, digits, `-` or `_`, starting with a letter
@@ -233,7 +239,7 @@ pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
                 workflows/flow.toml:45:10: error[TW2106]: the input schema has no `ID`
                   why: the schema is closed (`additionalProperties` is false), so it can never be there
                   fix: use one of: `cents`, `codes`, `id`, `names`, `orders`
-                workflows/flow.toml:48:8: error[TW2127]: the end of `/input/ID` cannot be the name of a lock
+                workflows/flow.toml:48:8: error[TW2127]: the end of `/input/ID` does not say what kind of object is locked
                   why: a lock is named by what kind of object it is on, so that two workflows that mean the same one meet
                   fix: state it: `lock = { name = "order" }`"#]],
         ),
