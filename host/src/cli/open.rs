@@ -235,7 +235,7 @@ pub(super) async fn define(
         anyhow!("there is no workflow `{workflow}`\nfix: the project has: {}", known.join(", "))
     })?;
     let mut components: BTreeMap<Name, String> = BTreeMap::new();
-    for node in &found.nodes {
+    for node in project.family(&found.name).into_iter().flat_map(|workflow| &workflow.nodes) {
         let module =
             ledger.module(&node.component).await?.ok_or_else(|| anyhow!(unregistered(node)))?;
         components.insert(node.component.clone(), module.digest);

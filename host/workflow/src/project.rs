@@ -73,8 +73,24 @@ impl Project {
         }
     }
 
+    /// A workflow and all those that it starts, and that they start, each once.
+    #[must_use]
+    pub fn family(&self, workflow: &Name) -> Vec<&Workflow> {
+        let mut family: Vec<&Workflow> = self.workflows.get(workflow).into_iter().collect();
+        let mut at = 0;
+        while at < family.len() {
+            for child in family[at].children().filter_map(|name| self.workflows.get(name)) {
+                if family.iter().all(|known| known.name != child.name) {
+                    family.push(child);
+                }
+            }
+            at += 1;
+        }
+        family
+    }
+
     /// The definition under which runs of a workflow start: the workflow, the tools it uses, and the digests of the
-    /// components it runs. `components` has the digest of each registered module.
+    /// components it runs, and the same of the workflows it starts. `components` has the digest of each registered module.
     ///
     /// # Errors
     /// [`DefinitionError`] when there is no such workflow, or a component of it is not registered.

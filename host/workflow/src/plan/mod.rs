@@ -4,6 +4,10 @@
 //! Whoever executes a run asks [`next`] again and again. A [`Plan::Decide`] holds decisions: they are recorded, taken into the
 //! progress, and then never made anew, as what they rest on (what a guest returned) is not asked twice. Asking costs a walk
 //! over the nodes and as many elements as may run at once, not one over all elements.
+//!
+//! The start of a step is recorded with the first entry that it makes: time limits count from it, and it tells which steps
+//! have to return when the run ends or fails elsewhere. A run in which one step follows the other, without time limits, has no
+//! need of it.
 
 mod facts;
 mod undo;

@@ -111,6 +111,9 @@ fn a_child_is_pinned_with_its_parent() {
     files.insert("workflows/top.toml".to_owned(), parent("top", "middle"));
     files.insert("workflows/middle.toml".to_owned(), parent("middle", "damaged-item-refund"));
     let project = Project::load(&files).unwrap();
+    let family = project.family(&name("top"));
+    let family: Vec<&str> = family.iter().map(|workflow| workflow.name.as_str()).collect();
+    assert_eq!(family, ["top", "middle", "damaged-item-refund"]);
     let of = |workflow: &str| project.definition(&name(workflow), &components()).unwrap();
     let top = of("top");
     let middle = &top.children[&name("middle")];

@@ -12,3 +12,4 @@ mod properties;
 mod reference;
 mod sources;
 mod support;
+mod undoing;

@@ -11,6 +11,10 @@ use super::{flow, refund};
 pub(super) fn fan_outs() -> Vec<BTreeSet<Code>> {
     vec![
         flow(
+            &[("a", "for_each = '/input/orders'\nelement = '/id'\nroutes = ['x', 'y']")],
+            expect![[""]],
+        ),
+        flow(
             &[
                 (
                     "a",
