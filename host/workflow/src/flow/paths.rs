@@ -49,6 +49,15 @@ pub(super) fn read(table: &Table<'_>) -> Draft {
         let word = table.word_of("join", item, &[("all", Join::All), ("any", Join::Any)]);
         word.map(|value| At { value, place: item.place })
     });
+    if let (Some(item), Some(_)) = (table.item("routes"), table.item("for_each")) {
+        table.sink.report(
+            item.place,
+            Code::Contradiction,
+            "both `routes` and `for_each` are given",
+            "a fan-out returns an array, in which each element could name another route",
+            "let a node behind it look at the outputs and choose the route",
+        );
+    }
     let ends =
         table.flag("ends").then(|| table.item("ends").map_or(table.place, |item| item.place));
     Draft {

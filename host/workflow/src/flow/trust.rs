@@ -142,6 +142,16 @@ fn receipt<'a>(
     match around.relations.knows(&node.name.value, from) {
         Knows::Done => {}
         Knows::Unclear => return None,
+        Knows::EarlierRound if *from == node.name.value => {
+            report(
+                Code::Untrusted,
+                format!("`{from}` takes its own receipt for a source"),
+                "in the midst of the step the receipt of the round before gives way to that of this one (I2)",
+                "take the value from a node before it, or let a node behind it make the effect"
+                    .to_owned(),
+            );
+            return None;
+        }
         Knows::Settled | Knows::EarlierRound if is_guarded(node, from) => {}
         Knows::Settled | Knows::EarlierRound => report(
             Code::MaybeSkipped,

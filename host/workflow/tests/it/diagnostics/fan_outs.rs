@@ -12,7 +12,10 @@ pub(super) fn fan_outs() -> Vec<BTreeSet<Code>> {
     vec![
         flow(
             &[("a", "for_each = '/input/orders'\nelement = '/id'\nroutes = ['x', 'y']")],
-            expect![[""]],
+            expect![[r#"
+                workflows/flow.toml:20:10: error[TW2209]: both `routes` and `for_each` are given
+                  why: a fan-out returns an array, in which each element could name another route
+                  fix: let a node behind it look at the outputs and choose the route"#]],
         ),
         flow(
             &[

@@ -5,11 +5,31 @@ use std::collections::BTreeSet;
 use expect_test::expect;
 use twice_workflow::diagnostic::Code;
 
-use super::flow;
+use super::{flow, refund};
 
 #[must_use]
 pub(super) fn loops() -> Vec<BTreeSet<Code>> {
     vec![
+        flow(
+            &[
+                ("a", &refund("pay", "").replace("/input/id", "/receipts/b/again/external_id")),
+                (
+                    "b",
+                    &format!(
+                        "after = ['a']\nloop = {{ to = 'a', when = 'state.nodes.b.again', max_visits = 3 }}\n{}{}",
+                        refund("again", ""),
+                        refund("own", "").replace("/input/id", "/receipts/b/again/external_id")
+                    ),
+                ),
+            ],
+            expect![[r#"
+                workflows/flow.toml:21:10: warning[TW2123]: `b` may not have run when `a` starts
+                  why: without it there is no receipt, and the request fails; another branch, or the first round of a loop, comes without it
+                  fix: take the value from a node that always runs before, or let `when` ask for the receipt
+                workflows/flow.toml:42:10: error[TW2104]: `b` takes its own receipt for a source
+                  why: in the midst of the step the receipt of the round before gives way to that of this one (I2)
+                  fix: take the value from a node before it, or let a node behind it make the effect"#]],
+        ),
         flow(
             &[
                 ("a", ""),
