@@ -1,5 +1,7 @@
 //! Trusted sources: where the business object of an effect may come from (I2), and how it is taken from there.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use twice_core::ids::Name;
 
@@ -110,16 +112,16 @@ pub fn parse(pointer: &str) -> Result<Source<'_>, SourceError> {
 ///
 /// # Errors
 /// [`SourceError`] when the pointer is not trusted or nothing is there.
-pub fn resolve(
+pub fn resolve<'v>(
     pointer: &str,
-    input: &Value,
+    input: &'v Value,
     receipts: &dyn Fn(&Name, &Name) -> Option<Value>,
-) -> Result<Value, SourceError> {
+) -> Result<Cow<'v, Value>, SourceError> {
     let nothing = || SourceError::Nothing { pointer: pointer.to_owned() };
     match parse(pointer)? {
-        Source::Input { rest } => input.pointer(rest).cloned().ok_or_else(nothing),
+        Source::Input { rest } => input.pointer(rest).map(Cow::Borrowed).ok_or_else(nothing),
         Source::Receipt { node, slot, rest } => match receipts(&node, &slot) {
-            Some(receipt) => receipt.pointer(rest).cloned().ok_or_else(nothing),
+            Some(receipt) => receipt.pointer(rest).cloned().map(Cow::Owned).ok_or_else(nothing),
             None => Err(SourceError::NoReceipt { pointer: pointer.to_owned(), node, slot }),
         },
     }
@@ -141,10 +143,11 @@ pub fn object_of(
         }
         (Uses::Once | Uses::Repeat(_), None) => {
             let Some(pointer) = &slot.object else { return Ok(None) };
-            object_text(&resolve(pointer, input, receipts)?).map(Some)
+            object_text(resolve(pointer, input, receipts)?.as_ref()).map(Some)
         }
         (Uses::ForEach(array), item) => {
-            let Value::Array(items) = resolve(array, input, receipts)? else {
+            let array_value = resolve(array, input, receipts)?;
+            let Value::Array(items) = &*array_value else {
                 return Err(SourceError::NotAnArray { pointer: array.clone() });
             };
             let index = item.and_then(|item| usize::try_from(item).ok());
