@@ -129,7 +129,6 @@ CREATE TABLE ledger_entry (
     from_state TEXT,
     to_state   TEXT,
     UNIQUE (run_id, seq),
-    UNIQUE (run_id, prev_hash),
     FOREIGN KEY (from_state, kind, to_state) REFERENCES effect_transition (from_state, kind, to_state),
     CHECK ((effect_id IS NULL) = (from_state IS NULL) AND (effect_id IS NULL) = (to_state IS NULL))
 ) STRICT;
@@ -142,8 +141,9 @@ BEGIN SELECT RAISE(ABORT, 'ledger entries are never updated'); END;
 CREATE TRIGGER ledger_entry_no_delete BEFORE DELETE ON ledger_entry
 BEGIN SELECT RAISE(ABORT, 'ledger entries are never deleted'); END;
 CREATE TRIGGER ledger_entry_only_appended BEFORE INSERT ON ledger_entry
-WHEN NEW.seq <> 1 + COALESCE((SELECT MAX(seq) FROM ledger_entry WHERE run_id = NEW.run_id), 0)
-  OR (NEW.seq > 1 AND NEW.prev_hash <> (SELECT hash FROM ledger_entry WHERE run_id = NEW.run_id AND seq = NEW.seq - 1))
+WHEN CASE WHEN NEW.seq = 1 THEN EXISTS (SELECT 1 FROM ledger_entry WHERE run_id = NEW.run_id)
+          ELSE (NEW.seq - 1, NEW.prev_hash) IS NOT
+               (SELECT seq, hash FROM ledger_entry WHERE run_id = NEW.run_id ORDER BY seq DESC LIMIT 1) END
   OR EXISTS (SELECT 1 FROM ledger_entry WHERE rowid = NEW.rowid)
 BEGIN SELECT RAISE(ABORT, 'a ledger entry must continue its chain'); END;
 

@@ -69,7 +69,7 @@ async fn the_database_itself_refuses_to_forget() {
         (
             "INSERT INTO ledger_entry SELECT run_id, seq + 1, fence, made_at, effect_id, 'requested', body, hash, \
              sha256('a'), 'CONFIRMED', 'REQUESTED' FROM ledger_entry WHERE kind = 'confirmed'",
-            "violates foreign key constraint",
+            "a move that effects can make",
         ),
         ("UPDATE definition SET body = 'other'", "never updated"),
         ("DELETE FROM definition", "never deleted"),
