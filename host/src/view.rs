@@ -14,6 +14,8 @@ pub struct RunView {
     pub run_id: String,
     /// The workflow.
     pub workflow: String,
+    /// How urgent it is, -9 to 9.
+    pub priority: i64,
     /// Where it stands.
     pub state: String,
     /// Why it waits, halted or failed.
@@ -49,6 +51,7 @@ impl RunView {
         Self {
             run_id: run.id.to_string(),
             workflow: run.workflow.to_string(),
+            priority: run.priority.get(),
             state: run.state.to_string(),
             reason: run.reason.clone(),
             due_at: text(run.due_at),

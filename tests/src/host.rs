@@ -21,6 +21,7 @@ use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, RunEvent};
 use twice_core::ids::{EffectId, Name, RunId, WorkerId};
 use twice_core::redact::Redactor;
+use twice_core::run::Priority;
 use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{EffectFilter, EffectRow, Ledger, LedgerOptions, MemoryLedger, SqlLedger};
 use twice_provider_sim::{OperationCounters, Sim, SimConfig, Switch};
@@ -222,7 +223,13 @@ impl Host {
         input: Value,
     ) -> Result<RunEnd, EngineError> {
         let definition = self.definition(workflow);
-        let start = StartRun { id: run_id(id), caller_key: None, input, claim: true };
+        let start = StartRun {
+            id: run_id(id),
+            caller_key: None,
+            input,
+            priority: Priority::default(),
+            claim: true,
+        };
         match engine.start(definition, start).await? {
             StartedRun::Created(Some(held)) => engine.run_held(held).await,
             StartedRun::Created(None) => panic!("the run was to be claimed"),

@@ -1,9 +1,12 @@
 //! The ledger as a specification that runs: what each method means, without a database. Tests compare the others with it.
 
+mod queue;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use twice_core::chain::{Content, Entry, Head, NewEntry, seal};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEventKind, Observation, RunEvent};
@@ -17,7 +20,8 @@ use crate::stored::{Cleaner, Projection, Write};
 use crate::work::Start;
 use crate::{
     Append, Claim, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started, rows, rules,
+    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, Overview, RunFilter, RunRecord,
+    Started, Wanted, rows, rules,
 };
 
 /// A ledger in memory: for tests and for trying out. It forgets everything with its process, so it upholds no invariant
@@ -26,6 +30,7 @@ pub struct MemoryLedger {
     clock: Clock,
     cleaner: Cleaner,
     state: Mutex<Memory>,
+    notice: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -55,6 +60,7 @@ impl MemoryLedger {
             clock,
             cleaner: Cleaner(LedgerOptions::default().redactor),
             state: Mutex::new(Memory::default()),
+            notice: watch::Sender::new(()),
         }
     }
 
@@ -247,6 +253,7 @@ impl Ledger for MemoryLedger {
             workflow: new.workflow,
             definition: new.definition,
             input,
+            priority: new.priority,
             entry,
             claim: new.claim,
         };
@@ -257,6 +264,7 @@ impl Ledger for MemoryLedger {
         let claimed = start.claim.map(|by| run.take(&by, entry.at, now));
         memory.runs.insert(new.id, run);
         memory.commits += 1;
+        self.notice.send_replace(());
         Ok(Started::Created(claimed.and_then(|outcome| match outcome {
             ClaimOutcome::Claimed(claim) => Some(*claim),
             ClaimOutcome::Nothing | ClaimOutcome::Quarantined(_) => None,
@@ -266,24 +274,21 @@ impl Ledger for MemoryLedger {
     async fn claim(
         &self,
         by: &ClaimBy,
-        run: Option<&RunId>,
-        early: bool,
+        wanted: &Wanted,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
         let now = self.now();
         let mut memory = self.open()?;
-        let due = |run: &&mut Run| rules::is_due(run.claim_at, now);
         let waits = |run: &Run| matches!(run.record.state, RunState::Ready | RunState::Waiting);
-        let found = match run {
-            Some(id) => Some(memory.run(id)?).filter(|run| due(run) || (early && waits(run))),
-            None => memory
-                .runs
-                .values_mut()
-                .filter(due)
-                .min_by_key(|run| (run.claim_at, run.record.id.clone())),
+        let found = match wanted {
+            Wanted::Run { id, early } => {
+                let run = memory.run(id)?;
+                (rules::is_due(run.claim_at, now) || *early && waits(run)).then(|| id.clone())
+            }
+            Wanted::Turn(turn) => memory.next_of(turn, now),
         };
-        let Some(run) = found else { return Ok(ClaimOutcome::Nothing) };
-        let outcome = run.take(by, at, now);
+        let Some(id) = found else { return Ok(ClaimOutcome::Nothing) };
+        let outcome = memory.run(&id)?.take(by, at, now);
         memory.commits += 1;
         Ok(outcome)
     }
@@ -311,7 +316,12 @@ impl Ledger for MemoryLedger {
         if progress_made {
             memory.held(&write.run, fence)?.record.crashes = 0;
         }
-        memory.apply(write, self.now())
+        let leaves = write.change.as_ref().is_some_and(|change| change.state != RunState::Running);
+        let head = memory.apply(write, self.now())?;
+        if leaves {
+            self.notice.send_replace(());
+        }
+        Ok(head)
     }
 
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {
@@ -337,7 +347,9 @@ impl Ledger for MemoryLedger {
         if write.change.is_some() {
             run.record.crashes = 0;
         }
-        memory.apply(write, now)
+        let head = memory.apply(write, now)?;
+        self.notice.send_replace(());
+        Ok(head)
     }
 
     async fn observe(
@@ -444,13 +456,16 @@ impl Ledger for MemoryLedger {
             .collect())
     }
 
-    async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError> {
-        let memory = self.open()?;
-        let waiting = memory
-            .runs
-            .values()
-            .filter(|run| matches!(run.record.state, RunState::Ready | RunState::Waiting));
-        Ok(waiting.filter_map(|run| run.record.due_at).min())
+    async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {
+        Ok(self.open()?.next_due_ms(self.now()))
+    }
+
+    async fn overview(&self) -> Result<Overview, LedgerError> {
+        Ok(self.open()?.overview(self.now()))
+    }
+
+    fn notices(&self) -> Notices {
+        Notices(self.notice.subscribe())
     }
 
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use twice_core::effect::State;
 use twice_core::ids::{EffectId, InvalidId, Name, RunId};
 use twice_core::limits::PAYLOAD_BYTES_MAX;
-use twice_core::run::RunState;
+use twice_core::run::{Priority, RunState};
 use twice_workflow::units::{duration_ms, duration_text};
 
 use crate::crashtest::{PAUSE_MIN_MS, spec};
@@ -36,6 +36,12 @@ pub(super) fn effect(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
+}
+
+/// How urgent a run is.
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    let number = text.parse::<i64>().map_err(|_| "give a whole number from -9 to 9".to_owned())?;
+    Priority::try_from(number).map_err(|problem| problem.to_string())
 }
 
 /// A state of runs.

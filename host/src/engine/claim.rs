@@ -6,9 +6,11 @@ use std::time::Instant;
 use serde_json::Value;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::event::RunEvent;
-use twice_core::ids::RunId;
+use twice_core::ids::{Fence, RunId};
 use twice_core::run::RunState;
-use twice_ledger::{Append, Claim, ClaimBy, ClaimOutcome, LedgerError, RunChange};
+use twice_ledger::{
+    Append, Claim, ClaimBy, ClaimOutcome, LedgerError, RunChange, RunRecord, Turn, Wanted,
+};
 
 use super::lease::LeaseClock;
 use super::{Engine, EngineError, RunEnd};
@@ -20,6 +22,30 @@ pub struct HeldRun {
     pub(super) created_now: bool,
 }
 
+impl HeldRun {
+    /// The run as it was when claimed.
+    #[must_use]
+    pub const fn record(&self) -> &RunRecord {
+        &self.claim.run
+    }
+
+    /// The token of its lease.
+    #[must_use]
+    pub const fn fence(&self) -> Fence {
+        self.claim.fence
+    }
+}
+
+/// What came of a turn.
+pub enum Taken {
+    /// This run is ours.
+    Held(HeldRun),
+    /// This run had killed too many workers, and is in quarantine now.
+    Quarantined(RunId),
+    /// Nothing is due.
+    Nothing,
+}
+
 impl Engine {
     /// Takes a run and runs it until it waits or ends. `early` takes a waiting run before it is due.
     ///
@@ -28,29 +54,27 @@ impl Engine {
     pub async fn resume(&self, id: &RunId, early: bool) -> Result<RunEnd, EngineError> {
         let asked = Instant::now();
         let now = self.parts.clock.now();
-        match self.parts.ledger.claim(&self.claim_by(), Some(id), early, now).await? {
+        match self.parts.ledger.claim(&self.claim_by(), &Wanted::run(id, early), now).await? {
             ClaimOutcome::Claimed(claim) => self.run_held(self.held(*claim, asked, false)).await,
             ClaimOutcome::Quarantined(_) => Ok(RunEnd::Quarantined),
             ClaimOutcome::Nothing => self.standing(id).await,
         }
     }
 
-    /// Takes the run that has been due longest, if any is due, and runs it.
+    /// Takes the next run of a turn, to be handed to [`Engine::run_held`].
     ///
     /// # Errors
-    /// As [`Engine::resume`].
-    pub async fn run_next(&self) -> Result<Option<(RunId, RunEnd)>, EngineError> {
+    /// [`EngineError::Ledger`].
+    pub async fn take_next(&self, turn: &Turn) -> Result<Taken, EngineError> {
         let asked = Instant::now();
-        let now = self.parts.clock.now();
-        match self.parts.ledger.claim(&self.claim_by(), None, false, now).await? {
-            ClaimOutcome::Claimed(claim) => {
-                let id = claim.run.id.clone();
-                let end = self.run_held(self.held(*claim, asked, false)).await?;
-                Ok(Some((id, end)))
-            }
-            ClaimOutcome::Quarantined(id) => Ok(Some((id, RunEnd::Quarantined))),
-            ClaimOutcome::Nothing => Ok(None),
-        }
+        let wanted = Wanted::Turn(turn.clone());
+        let outcome =
+            self.parts.ledger.claim(&self.claim_by(), &wanted, self.parts.clock.now()).await?;
+        Ok(match outcome {
+            ClaimOutcome::Claimed(claim) => Taken::Held(self.held(*claim, asked, false)),
+            ClaimOutcome::Quarantined(run) => Taken::Quarantined(run),
+            ClaimOutcome::Nothing => Taken::Nothing,
+        })
     }
 
     /// How a run stands, by its record.

@@ -32,7 +32,7 @@ use twice_ledger::Ledger;
 use twice_sandbox::{Component, Sandbox};
 use twice_workflow::model::Definition;
 
-pub use claim::HeldRun;
+pub use claim::{HeldRun, Taken};
 pub use drive::Stop;
 pub use error::EngineError;
 pub use run::{RESTARTED, RunEnd};

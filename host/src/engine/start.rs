@@ -8,6 +8,7 @@ use twice_core::chain::{Content, NewEntry};
 use twice_core::event::RunEvent;
 use twice_core::identity::IDENTITY_ALG;
 use twice_core::ids::RunId;
+use twice_core::run::Priority;
 use twice_ledger::{NewRun, RunRecord, Started};
 use twice_workflow::model::Definition;
 
@@ -26,6 +27,8 @@ pub struct StartRun {
     pub caller_key: Option<String>,
     /// Its input, strictly parsed and checked by the workflow's schema.
     pub input: Value,
+    /// How urgent it is.
+    pub priority: Priority,
     /// Whether to claim it in the same transaction.
     pub claim: bool,
 }
@@ -60,6 +63,7 @@ impl Engine {
             definition: digest.clone(),
             input: run.input.clone(),
             identity_alg: IDENTITY_ALG,
+            priority: run.priority,
         };
         let asked = Instant::now();
         let new = NewRun {
@@ -68,6 +72,7 @@ impl Engine {
             workflow: definition.workflow.name.clone(),
             definition: digest,
             input: run.input,
+            priority: run.priority,
             entry: NewEntry { content: Content::Run(event), at: self.parts.clock.now() },
             claim: run.claim.then(|| self.claim_by()),
         };

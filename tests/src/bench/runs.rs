@@ -12,6 +12,7 @@ use twice::engine::boundary::Boundaries;
 use twice::engine::observer::Silent;
 use twice::engine::{Engine, Parts, RunEnd, StartRun, StartedRun};
 use twice_core::ids::{Name, RunId, WorkerId};
+use twice_core::run::Priority;
 use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
@@ -210,7 +211,13 @@ impl Rig {
 
     async fn run(&self, number: u32) -> anyhow::Result<()> {
         let input = self.shape.input();
-        let start = StartRun { id: Self::id(number)?, caller_key: None, input, claim: true };
+        let start = StartRun {
+            id: Self::id(number)?,
+            caller_key: None,
+            input,
+            priority: Priority::default(),
+            claim: true,
+        };
         let StartedRun::Created(Some(held)) = self.engine.start(&self.definition, start).await?
         else {
             bail!("run {number} was not new");
