@@ -59,15 +59,13 @@ impl Point {
         match append.run_change.as_ref().map_or(RunState::Running, |change| change.state) {
             RunState::Completed => Self::Complete,
             RunState::Failed => Self::Fail,
-            RunState::Waiting => Self::Park,
+            RunState::Ready | RunState::Waiting => Self::Park,
             RunState::Halted => Self::Halt,
             RunState::Running if append.entries.iter().any(|new| requests(&new.content)) => {
                 Self::Requested
             }
             RunState::Running => Self::Answer,
-            other @ (RunState::Ready | RunState::Quarantined) => {
-                panic!("a worker leaves its run {other:?}")
-            }
+            RunState::Quarantined => panic!("a worker does not put its own run into quarantine"),
         }
     }
 

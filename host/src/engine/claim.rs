@@ -8,6 +8,7 @@ use twice_core::chain::{Content, NewEntry};
 use twice_core::event::RunEvent;
 use twice_core::ids::{Fence, RunId};
 use twice_core::run::RunState;
+use twice_core::time::Timestamp;
 use twice_ledger::{
     Append, Claim, ClaimBy, ClaimOutcome, LedgerError, RunChange, RunRecord, Turn, Wanted,
 };
@@ -113,18 +114,49 @@ impl Engine {
             return Ok(());
         }
         let now = self.parts.clock.now();
-        let event = RunEvent::Parked { why: why.to_owned(), until: Some(now) };
+        self.park_record(run, now, why).await
+    }
+
+    /// Lets a run go that the executor could not go on with: it waits for `pause_ms`, and then any worker may take it. One
+    /// that is over, waits, or has another lease by now stays as it is. Tells how it stands.
+    ///
+    /// # Errors
+    /// [`EngineError::Ledger`]; the lease then runs out by itself.
+    pub async fn let_go(
+        &self,
+        id: &RunId,
+        fence: Fence,
+        why: &str,
+        pause_ms: u64,
+    ) -> Result<RunEnd, EngineError> {
+        let Some(run) = self.parts.ledger.run(id).await? else { return Ok(RunEnd::Elsewhere) };
+        if run.state != RunState::Running || run.fence != fence {
+            return self.standing(id).await;
+        }
+        let until = self.parts.clock.now().plus_ms(pause_ms);
+        self.park_record(run, until, why).await?;
+        Ok(RunEnd::Waiting { until, why: why.to_owned() })
+    }
+
+    /// Parks a run whose session is gone, as it is in the ledger.
+    async fn park_record(
+        &self,
+        run: RunRecord,
+        until: Timestamp,
+        why: &str,
+    ) -> Result<(), EngineError> {
+        let event = RunEvent::Parked { why: why.to_owned(), until: Some(until) };
         let change = RunChange {
             state: RunState::Waiting,
             progress: run.progress,
             output: None,
             reason: Some(why.to_owned()),
-            due_at: Some(now),
+            due_at: Some(until),
         };
         let append = Append {
             run: run.id,
             fence: run.fence,
-            entries: vec![NewEntry { content: Content::Run(event), at: now }],
+            entries: vec![NewEntry { content: Content::Run(event), at: self.parts.clock.now() }],
             effects: Vec::new(),
             run_change: Some(change),
             progress_made: false,

@@ -24,6 +24,7 @@ mod start;
 mod step;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use twice_core::ids::WorkerId;
@@ -35,7 +36,7 @@ use twice_workflow::model::Definition;
 pub use claim::{HeldRun, Taken};
 pub use drive::Stop;
 pub use error::EngineError;
-pub use run::{RESTARTED, RunEnd};
+pub use run::{HANDED_OVER, RESTARTED, RunEnd};
 pub use start::{StartRun, StartedRun};
 
 use self::boundary::Boundaries;
@@ -75,6 +76,7 @@ pub struct Engine {
     components: Mutex<HashMap<String, Component>>,
     circuits: Arc<Circuits>,
     late: Arc<Late>,
+    draining: AtomicBool,
     /// Definitions that the ledger is known to have, with their digests; the newest last.
     pinned: Mutex<Vec<Arc<(Definition, String)>>>,
 }
@@ -89,6 +91,7 @@ impl Engine {
             compiled: Mutex::new(HashMap::new()),
             components: Mutex::new(HashMap::new()),
             circuits: Arc::default(),
+            draining: AtomicBool::new(false),
             pinned: Mutex::new(Vec::new()),
         }
     }
@@ -97,6 +100,21 @@ impl Engine {
     #[must_use]
     pub fn ledger(&self) -> &Arc<dyn Ledger> {
         &self.parts.ledger
+    }
+
+    /// This process, as the ledger knows it.
+    #[must_use]
+    pub const fn worker(&self) -> &WorkerId {
+        &self.parts.worker
+    }
+
+    /// From now on no step is begun: a run that comes to its next step is given back, so that another worker takes it.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
     }
 
     /// Whether a request is still under way, or an answer that came too late is being kept.

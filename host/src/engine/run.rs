@@ -48,6 +48,9 @@ pub enum RunEnd {
 /// What the reason of a run begins with that waits to start a step again; how the step failed follows.
 pub const RESTARTED: &str = "a step is started again after its backoff";
 
+/// The reason of a run that was given back between two steps.
+pub const HANDED_OVER: &str = "its worker was told to stop; the next free one goes on with it";
+
 impl Engine {
     /// Runs a claimed run until it waits or ends.
     ///
@@ -114,6 +117,9 @@ impl Engine {
             let Some(node) = next_node(&session, &compiled) else {
                 return complete(session, &compiled).await;
             };
+            if self.is_draining() {
+                return hand_over(session).await;
+            }
             let context = StepContext::new(
                 Arc::clone(&compiled),
                 node,
@@ -160,6 +166,16 @@ async fn park(mut session: Session, until: Timestamp, why: String) -> Result<Run
     session.boundaries.pass(Boundary::BeforePark);
     session.record_run(RunEvent::Parked { why: why.clone(), until: Some(until) });
     session.leave(RunState::Waiting, Some(why.clone()), Some(until), None).await?;
+    session.boundaries.pass(Boundary::AfterPark);
+    Ok(RunEnd::Waiting { until, why })
+}
+
+/// Gives the run to whichever worker asks first. It has no due time: this worker's clock may be wrong.
+async fn hand_over(mut session: Session) -> Result<RunEnd, EngineError> {
+    let (until, why) = (session.now(), HANDED_OVER.to_owned());
+    session.boundaries.pass(Boundary::BeforePark);
+    session.record_run(RunEvent::Parked { why: why.clone(), until: None });
+    session.leave(RunState::Ready, Some(why.clone()), None, None).await?;
     session.boundaries.pass(Boundary::AfterPark);
     Ok(RunEnd::Waiting { until, why })
 }
