@@ -23,6 +23,9 @@ const SCAN: Duration = Duration::from_secs(1);
 const IDLE_SCAN: Duration = Duration::from_millis(250);
 /// Looks in a row that must find nothing: one may fall between another worker's steps.
 const IDLE_LOOKS: u32 = 2;
+/// Looks in a row after which runs that are due and cannot be taken are left: a worker that is frozen in mid-write holds
+/// its run for seconds, one that cannot be read is never to be had.
+const STUCK_LOOKS: u32 = 60;
 /// The pause after the first failure of a kind; it doubles with each in a row.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 /// The longest pause before the ledger is tried again.
@@ -196,7 +199,10 @@ impl Worker<'_> {
             return Ok(Next::Look(next.unwrap_or(SCAN).min(jittered(SCAN))));
         }
         *idle += 1;
-        Ok(if *idle < IDLE_LOOKS { Next::Look(IDLE_SCAN) } else { Next::End })
+        let stuck =
+            self.engine.ledger().overview().await?.workflows.iter().any(|load| load.ready > 0);
+        let looks = if stuck { STUCK_LOOKS } else { IDLE_LOOKS };
+        Ok(if *idle < looks { Next::Look(IDLE_SCAN) } else { Next::End })
     }
 
     fn stops(&self) -> bool {
