@@ -42,6 +42,14 @@ const RESUMES_MAX: usize = 300;
 #[derive(Debug, Default)]
 pub struct MovableClock(AtomicI64);
 
+impl MovableClock {
+    /// A clock that is so far ahead of the machine's, or behind. Milliseconds.
+    #[must_use]
+    pub const fn off_by(ms: i64) -> Self {
+        Self(AtomicI64::new(ms))
+    }
+}
+
 impl Clock for MovableClock {
     #[expect(clippy::disallowed_methods, reason = "real time goes on under what a test adds to it")]
     fn now(&self) -> Timestamp {
@@ -183,6 +191,13 @@ impl Host {
     #[must_use]
     pub fn another(&self, boundaries: Boundaries) -> Engine {
         engine(&self.ledger, &self.drivers, &self.clock, &self.workers, boundaries)
+    }
+
+    /// The same on a machine whose clock is wrong, by so much. Milliseconds; the ledger's is right.
+    #[must_use]
+    pub fn another_off_by(&self, ms: i64) -> Engine {
+        let clock = Arc::new(MovableClock::off_by(ms));
+        engine(&self.ledger, &self.drivers, &clock, &self.workers, Boundaries::none())
     }
 
     /// The folder that goes with the host.
