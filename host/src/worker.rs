@@ -180,7 +180,7 @@ impl Worker<'_> {
             }
             self.turn.not = self.at_their_limit();
             match self.engine.take_next(&self.turn).await? {
-                Taken::Held(held) => self.begin(held),
+                Taken::Held(held) => self.begin(*held),
                 Taken::Quarantined(run) => {
                     let end = RunEnd::Quarantined;
                     (self.tell)(&Event::Left { run: &run, workflow: None, end: &end });

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use twice_core::chain::{Content, Entry, Head, NewEntry, seal};
 use twice_core::effect::{Effect, State};
-use twice_core::event::{EffectEventKind, Observation, RunEvent};
+use twice_core::event::{EffectEventKind, Observation};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
@@ -19,7 +19,7 @@ use twice_core::{json, transition};
 use crate::stored::{Cleaner, Projection, Write};
 use crate::work::Start;
 use crate::{
-    Append, Claim, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
+    Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
     LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, Overview, RunFilter, RunRecord,
     Started, Wanted, rows, rules,
 };
@@ -101,31 +101,6 @@ impl Run {
         let live = self.record.lease_until.is_some_and(|until| until.0 > now);
         let lease_live = live && self.record.state == RunState::Running;
         RunRecord { lease_live, ..self.record.clone() }
-    }
-
-    fn take(&mut self, by: &ClaimBy, at: Timestamp, now: i64) -> ClaimOutcome {
-        let takeover = self.record.state == RunState::Running;
-        self.record.fence.0 += 1;
-        self.record.due_at = None;
-        self.record.crashes += u32::from(takeover);
-        let crashes = self.record.crashes;
-        if takeover && rules::is_poison(crashes) {
-            self.record.state = RunState::Quarantined;
-            self.record.reason = Some(rules::quarantine_reason(&self.record.id, crashes));
-            self.claim_at = None;
-            self.push(&NewEntry { content: Content::Run(RunEvent::Quarantined { crashes }), at });
-            return ClaimOutcome::Quarantined(self.record.id.clone());
-        }
-        let until = rules::lease_end(now, by.lease_ms);
-        self.record.state = RunState::Running;
-        self.record.reason = None;
-        self.record.worker = Some(by.worker.clone());
-        self.record.lease_until = Some(Timestamp(until));
-        self.claim_at = Some(until);
-        let event = RunEvent::Claimed { worker: by.worker.clone(), takeover };
-        self.push(&NewEntry { content: Content::Run(event), at });
-        let run = self.shown(now);
-        ClaimOutcome::Claimed(Box::new(Claim { fence: run.fence, head: self.head(), run }))
     }
 }
 

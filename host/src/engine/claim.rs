@@ -40,7 +40,7 @@ impl HeldRun {
 /// What came of a turn.
 pub enum Taken {
     /// This run is ours.
-    Held(HeldRun),
+    Held(Box<HeldRun>),
     /// This run had killed too many workers, and is in quarantine now.
     Quarantined(RunId),
     /// Nothing is due.
@@ -72,7 +72,7 @@ impl Engine {
         let outcome =
             self.parts.ledger.claim(&self.claim_by(), &wanted, self.parts.clock.now()).await?;
         Ok(match outcome {
-            ClaimOutcome::Claimed(claim) => Taken::Held(self.held(*claim, asked, false)),
+            ClaimOutcome::Claimed(claim) => Taken::Held(Box::new(self.held(*claim, asked, false))),
             ClaimOutcome::Quarantined(run) => Taken::Quarantined(run),
             ClaimOutcome::Nothing => Taken::Nothing,
         })

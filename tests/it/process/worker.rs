@@ -109,6 +109,33 @@ fn workers_that_fail_on_a_server_lose_and_repeat_nothing() {
     many_runs_by_workers_that_fail(&project, &provider, "4");
 }
 
+#[test]
+fn a_worker_outlives_its_server() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
+    let provider = Provider::start();
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    let project = shop_on(&provider, &database);
+    let mut worker = project.spawn(&["worker"], &[]);
+    let ready = || project.json(&["status"])["workflows"] == json!([]);
+    let runs = record(&project, 2);
+    wait_until("the first runs are done", ready);
+    cluster.stop();
+    worker.wait_for_complaint("trying again in 1 s");
+    cluster.go_on();
+    project.ok(&start_with(REFUND, &order("order-2"), "run-2", &["--detach"]));
+    wait_until("the run after that is done", ready);
+    worker.terminate();
+    let ran = worker.finish();
+    assert_eq!(ran.code, Some(0), "{ran}");
+    for run in runs.iter().map(String::as_str).chain(["run-2"]) {
+        check_settled(&project, run);
+    }
+    assert_eq!(provider.requests("refund"), 3);
+}
+
 /// A worker in the middle of a run's first step, which the provider does not let go on.
 fn worker_in_mid_step(provider: &Provider, project: &Project) -> Worker {
     provider.switch([Switch::new(Fault::PauseBeforeReplyUntil).times(1)]);

@@ -1,13 +1,44 @@
-//! Which run is next, when another will be, and how all of them stand.
+//! Which run is next and what taking it does, when another will be due, and how all of them stand.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use twice_core::chain::{Content, NewEntry};
+use twice_core::event::RunEvent;
 use twice_core::ids::{Name, RunId, WorkerId};
 use twice_core::run::{Priority, RunState};
+use twice_core::time::Timestamp;
 
 use super::{Memory, Run};
-use crate::{Overview, Turn, WorkerLoad, WorkflowLoad, rules};
+use crate::{Claim, ClaimBy, ClaimOutcome, Overview, Turn, WorkerLoad, WorkflowLoad, rules};
+
+impl Run {
+    /// Gives it to a worker, or puts it into quarantine when it killed too many.
+    pub(super) fn take(&mut self, by: &ClaimBy, at: Timestamp, now: i64) -> ClaimOutcome {
+        let takeover = self.record.state == RunState::Running;
+        self.record.fence.0 += 1;
+        self.record.due_at = None;
+        self.record.crashes += u32::from(takeover);
+        let crashes = self.record.crashes;
+        if takeover && rules::is_poison(crashes) {
+            self.record.state = RunState::Quarantined;
+            self.record.reason = Some(rules::quarantine_reason(&self.record.id, crashes));
+            self.claim_at = None;
+            self.push(&NewEntry { content: Content::Run(RunEvent::Quarantined { crashes }), at });
+            return ClaimOutcome::Quarantined(self.record.id.clone());
+        }
+        let until = rules::lease_end(now, by.lease_ms);
+        self.record.state = RunState::Running;
+        self.record.reason = None;
+        self.record.worker = Some(by.worker.clone());
+        self.record.lease_until = Some(Timestamp(until));
+        self.claim_at = Some(until);
+        let event = RunEvent::Claimed { worker: by.worker.clone(), takeover };
+        self.push(&NewEntry { content: Content::Run(event), at });
+        let run = self.shown(now);
+        ClaimOutcome::Claimed(Box::new(Claim { fence: run.fence, head: self.head(), run }))
+    }
+}
 
 impl Memory {
     /// The next run of a turn.
