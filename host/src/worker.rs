@@ -32,8 +32,11 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const LEDGER_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The longest pause before a run is tried again with which the executor cannot go on.
 const RUN_PAUSE_MAX: Duration = Duration::from_secs(300);
-/// How often letting a run go is tried; then its lease runs out by itself.
-const LET_GO_TRIES: u32 = 3;
+/// How often letting a run go is tried while the database is away, which is a minute and a half; then its lease is over, and
+/// whoever takes it counts a crash.
+const LET_GO_TRIES: u32 = 20;
+/// The longest pause between those.
+const LET_GO_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Runs whose failures are remembered. More of them are only tried again sooner.
 const FAILURES_MAX: usize = 4_096;
 
@@ -156,7 +159,12 @@ impl Worker<'_> {
                     trouble = 0;
                     next
                 }
-                Err(error) if self.options.until_idle || is_closed(&error) => return Err(error),
+                Err(error) if self.options.until_idle || is_closed(&error) => {
+                    while let Some(ended) = self.tasks.join_next_with_id().await {
+                        self.ended(ended);
+                    }
+                    return Err(error);
+                }
                 Err(error) => {
                     let pause = doubled(trouble, LEDGER_PAUSE_MAX);
                     trouble += 1;
@@ -232,6 +240,9 @@ impl Worker<'_> {
     /// Waits until a run ends, the worker is to stop, or it is time to look again.
     async fn wait(&mut self, pause: Option<Duration>) {
         let stops = self.stops();
+        if stops && pause.is_some() {
+            return;
+        }
         let stop = &mut self.stop;
         let told_to_stop = async {
             if stop.wait_for(|stop| *stop).await.is_err() {
@@ -301,13 +312,13 @@ async fn let_go(
             Ok(end) => return Done::Left { end, failed: true },
             Err(problem) => {
                 tried += 1;
-                if tried == LET_GO_TRIES {
+                if tried == LET_GO_TRIES || !is_away(&problem) {
                     return Done::Lost(format!(
                         "{why}; and it could not be let go: {}",
                         chain(&problem)
                     ));
                 }
-                sleep(doubled(tried - 1, LEDGER_PAUSE_MAX)).await;
+                sleep(doubled(tried - 1, LET_GO_PAUSE_MAX)).await;
             }
         }
     }
@@ -315,6 +326,14 @@ async fn let_go(
 
 const fn is_closed(error: &EngineError) -> bool {
     matches!(error, EngineError::Ledger(LedgerError::Closed))
+}
+
+/// Whether the ledger may be there again later.
+const fn is_away(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Ledger(LedgerError::NotApplied { .. } | LedgerError::Indeterminate { .. })
+    )
 }
 
 fn doubled(times: u32, longest: Duration) -> Duration {

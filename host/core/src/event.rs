@@ -449,8 +449,8 @@ pub enum RunEvent {
         input: Value,
         /// The version of the identity algorithm.
         identity_alg: u32,
-        /// How urgent it is.
-        #[serde(default)]
+        /// How urgent it is; left out when it is the usual.
+        #[serde(default, skip_serializing_if = "Priority::is_usual")]
         priority: Priority,
     },
     /// A worker took the run.

@@ -86,6 +86,12 @@ impl Priority {
     /// The first to be taken.
     pub const MAX: Self = Self(9);
 
+    /// Whether nothing else was said.
+    #[must_use]
+    pub const fn is_usual(&self) -> bool {
+        self.0 == 0
+    }
+
     /// The number.
     #[must_use]
     pub const fn get(self) -> i64 {
