@@ -122,18 +122,23 @@ fn a_worker_outlives_its_server() {
     let ready = || project.json(&["status"])["workflows"] == json!([]);
     let runs = record(&project, 2);
     wait_until("the first runs are done", ready);
+    // One run has its answer and cannot write it.
+    provider.switch([Switch::new(Fault::PauseBeforeReplyUntil).times(1)]);
+    project.ok(&start_with(REFUND, &order("order-2"), "run-2", &["--detach"]));
+    provider.wait_until_paused();
     cluster.stop();
+    provider.go_on();
     worker.wait_for_complaint("trying again in 1 s");
     cluster.go_on();
-    project.ok(&start_with(REFUND, &order("order-2"), "run-2", &["--detach"]));
-    wait_until("the run after that is done", ready);
+    wait_until("the run that was under way is done", ready);
     worker.terminate();
     let ran = worker.finish();
     assert_eq!(ran.code, Some(0), "{ran}");
     for run in runs.iter().map(String::as_str).chain(["run-2"]) {
         check_settled(&project, run);
     }
-    assert_eq!(provider.requests("refund"), 3);
+    let refunds = &provider.counters().operations["refund"];
+    assert_eq!((refunds.effects, refunds.duplicates), (3, 0), "{refunds:?}");
 }
 
 /// A worker in the middle of a run's first step, which the provider does not let go on.
