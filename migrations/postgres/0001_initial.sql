@@ -38,6 +38,7 @@ CREATE TABLE run (
     workflow    TEXT COLLATE "C" NOT NULL,
     definition  TEXT COLLATE "C" NOT NULL REFERENCES definition (digest),
     input       TEXT COLLATE "C" NOT NULL,
+    priority    BIGINT NOT NULL CHECK (priority BETWEEN -9 AND 9),
     state       TEXT COLLATE "C" NOT NULL CHECK (state IN
                     ('ready', 'running', 'waiting', 'halted', 'completed', 'failed', 'quarantined')),
     progress    TEXT COLLATE "C" NOT NULL,
@@ -56,10 +57,13 @@ CREATE TABLE run (
     CHECK (state IN ('ready', 'running', 'waiting') OR claim_at IS NULL),
     CHECK (state <> 'running' OR (worker IS NOT NULL AND lease_until IS NOT NULL AND claim_at = lease_until))
 ) WITH (fillfactor = 70);
-CREATE INDEX run_claimable ON run (claim_at, id) WHERE claim_at IS NOT NULL;
+-- What is not over, in the order in which workers take it.
+CREATE INDEX run_open ON run (workflow, priority, claim_at, id, state, worker)
+    WHERE state IN ('ready', 'running', 'waiting', 'halted', 'quarantined');
 CREATE INDEX run_newest ON run (created_at, id);
 
--- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first.
+-- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first. Nothing that
+-- changes with an effect's state is in an index, so that such a change finds room beside the row.
 CREATE TABLE effect (
     id              TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (id <> ''),
     run_id          TEXT COLLATE "C" NOT NULL REFERENCES run (id),
@@ -76,9 +80,8 @@ CREATE TABLE effect (
     held            BIGINT NOT NULL CHECK (held IN (0, 1)),
     last_error      TEXT COLLATE "C",
     updated_at      BIGINT NOT NULL
-);
+) WITH (fillfactor = 70);
 CREATE INDEX effect_of_step ON effect (run_id, node, visit);
-CREATE INDEX effect_open ON effect (id) WHERE state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN');
 CREATE INDEX effect_held ON effect (id) WHERE held = 1;
 
 -- The transition table of effects, mirrored: an entry whose move is not a row here cannot be written. NONE is the state
@@ -197,10 +200,11 @@ CREATE TRIGGER effect_transition_no_delete BEFORE DELETE OR TRUNCATE ON effect_t
 -- What may change in the projections, and what may not.
 CREATE TRIGGER run_no_delete BEFORE DELETE OR TRUNCATE ON run
     EXECUTE FUNCTION refuse('runs are never deleted');
-CREATE TRIGGER run_fixed BEFORE UPDATE OF id, caller_key, workflow, definition, input, created_at ON run
+CREATE TRIGGER run_fixed BEFORE UPDATE OF id, caller_key, workflow, definition, input, priority, created_at ON run
     FOR EACH ROW
     WHEN (NEW.id <> OLD.id OR NEW.caller_key IS DISTINCT FROM OLD.caller_key OR NEW.workflow <> OLD.workflow
-        OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.created_at <> OLD.created_at)
+        OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.priority <> OLD.priority
+        OR NEW.created_at <> OLD.created_at)
     EXECUTE FUNCTION refuse('what a run was started with is never changed');
 CREATE TRIGGER run_fence_rises BEFORE UPDATE ON run
     FOR EACH ROW WHEN (NEW.fence < OLD.fence OR NEW.head_seq < OLD.head_seq)

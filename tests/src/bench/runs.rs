@@ -12,6 +12,7 @@ use twice::engine::boundary::Boundaries;
 use twice::engine::observer::Silent;
 use twice::engine::{Engine, Parts, RunEnd, StartRun, StartedRun};
 use twice_core::ids::{Name, RunId, WorkerId};
+use twice_core::run::Priority;
 use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
@@ -250,7 +251,13 @@ impl Rig {
     /// Runs one, on the worker that this lane belongs to.
     pub(super) async fn run(&self, lane: usize, number: u32) -> anyhow::Result<RunEnd> {
         let input = self.shape.input();
-        let start = StartRun { id: Self::id(number)?, caller_key: None, input, claim: true };
+        let start = StartRun {
+            id: Self::id(number)?,
+            caller_key: None,
+            input,
+            priority: Priority::default(),
+            claim: true,
+        };
         let engine = &self.workers[lane % self.workers.len()].engine;
         let StartedRun::Created(Some(held)) = engine.start(&self.definition, start).await? else {
             bail!("run {number} was not new");

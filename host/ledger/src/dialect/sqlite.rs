@@ -12,6 +12,7 @@ use sqlx::sqlite::{
     SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection as _, Row as _, Sqlite, TypeInfo, ValueRef};
+use tokio::sync::watch;
 
 use crate::LedgerOptions;
 use crate::dialect::{Connection, Dialect, Held, Migration, Trouble};
@@ -120,6 +121,9 @@ impl Dialect for SqliteDialect {
         self.readers.close().await;
     }
 
+    /// Other processes have no way to tell.
+    fn listen(&self, _: watch::Sender<()>, _: watch::Receiver<()>) {}
+
     fn judge(&self, error: &sqlx::Error) -> Trouble {
         let code = error.as_database_error().and_then(|error| error.code()?.parse::<i32>().ok());
         if code.is_some_and(|code| BUSY.contains(&(code & 0xff))) {
@@ -148,7 +152,7 @@ impl Connection for Writer {
         self.begin().await
     }
 
-    async fn commit(&mut self) -> Result<(), sqlx::Error> {
+    async fn commit(&mut self, _: bool) -> Result<(), sqlx::Error> {
         self.script("COMMIT").await
     }
 
