@@ -5,3 +5,4 @@ pub mod crashtest;
 pub mod engine;
 pub mod tool;
 pub mod view;
+pub mod worker;

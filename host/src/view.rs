@@ -5,7 +5,7 @@ use serde_json::Value;
 use twice_core::chain::Entry;
 use twice_core::effect::{Effect, Hold};
 use twice_core::time::Timestamp;
-use twice_ledger::{EffectRow, ModuleRow, RunRecord};
+use twice_ledger::{EffectRow, ModuleRow, Overview, RunRecord};
 
 /// A run.
 #[derive(Debug, Serialize)]
@@ -14,6 +14,8 @@ pub struct RunView {
     pub run_id: String,
     /// The workflow.
     pub workflow: String,
+    /// How urgent it is, -9 to 9.
+    pub priority: i64,
     /// Where it stands.
     pub state: String,
     /// Why it waits, halted or failed.
@@ -49,6 +51,7 @@ impl RunView {
         Self {
             run_id: run.id.to_string(),
             workflow: run.workflow.to_string(),
+            priority: run.priority.get(),
             state: run.state.to_string(),
             reason: run.reason.clone(),
             due_at: text(run.due_at),
@@ -314,4 +317,61 @@ fn text(at: Option<Timestamp>) -> Option<String> {
 
 fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("stored events are plain data")
+}
+
+/// How the runs that are not over stand.
+#[derive(Debug, Serialize)]
+pub struct StatusView {
+    /// By workflow.
+    pub workflows: Vec<WorkflowLoadView>,
+    /// Who holds runs.
+    pub workers: Vec<WorkerLoadView>,
+}
+
+/// How many runs of a workflow stand how.
+#[derive(Debug, Serialize)]
+pub struct WorkflowLoadView {
+    /// The workflow.
+    pub workflow: String,
+    /// A worker may take them now.
+    pub ready: u64,
+    /// Held under live leases.
+    pub running: u64,
+    /// Not due yet, or waiting for something that is no instant.
+    pub waiting: u64,
+    /// Waiting for a person.
+    pub halted: u64,
+    /// In quarantine.
+    pub quarantined: u64,
+    /// For how long the longest-due run has been due. Milliseconds.
+    pub lag_ms: Option<u64>,
+}
+
+/// How many runs a worker holds.
+#[derive(Debug, Serialize)]
+pub struct WorkerLoadView {
+    /// The worker.
+    pub worker: String,
+    /// How many runs it holds under live leases.
+    pub runs: u64,
+}
+
+impl StatusView {
+    /// The view of an overview.
+    #[must_use]
+    pub fn of(overview: &Overview) -> Self {
+        let workflows = overview.workflows.iter().map(|load| WorkflowLoadView {
+            workflow: load.workflow.to_string(),
+            ready: load.ready,
+            running: load.running,
+            waiting: load.waiting,
+            halted: load.halted,
+            quarantined: load.quarantined,
+            lag_ms: load.lag_ms,
+        });
+        let workers = overview.workers.iter();
+        let workers =
+            workers.map(|load| WorkerLoadView { worker: load.worker.to_string(), runs: load.runs });
+        Self { workflows: workflows.collect(), workers: workers.collect() }
+    }
 }

@@ -38,6 +38,7 @@ CREATE TABLE run (
     workflow    TEXT COLLATE "C" NOT NULL,
     definition  TEXT COLLATE "C" NOT NULL REFERENCES definition (digest),
     input       TEXT COLLATE "C" NOT NULL,
+    priority    BIGINT NOT NULL CHECK (priority BETWEEN -9 AND 9),
     state       TEXT COLLATE "C" NOT NULL CHECK (state IN
                     ('ready', 'running', 'waiting', 'halted', 'completed', 'failed', 'quarantined')),
     progress    TEXT COLLATE "C" NOT NULL,
@@ -56,10 +57,13 @@ CREATE TABLE run (
     CHECK (state IN ('ready', 'running', 'waiting') OR claim_at IS NULL),
     CHECK (state <> 'running' OR (worker IS NOT NULL AND lease_until IS NOT NULL AND claim_at = lease_until))
 ) WITH (fillfactor = 70);
-CREATE INDEX run_claimable ON run (claim_at, id) WHERE claim_at IS NOT NULL;
+-- What is not over, in the order in which workers take it.
+CREATE INDEX run_open ON run (workflow, priority, claim_at, id, state, worker)
+    WHERE state IN ('ready', 'running', 'waiting', 'halted', 'quarantined');
 CREATE INDEX run_newest ON run (created_at, id);
 
--- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first.
+-- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first. Nothing that
+-- changes with an effect's state is in an index, so that such a change finds room beside the row.
 CREATE TABLE effect (
     id              TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (id <> ''),
     run_id          TEXT COLLATE "C" NOT NULL REFERENCES run (id),
@@ -76,9 +80,8 @@ CREATE TABLE effect (
     held            BIGINT NOT NULL CHECK (held IN (0, 1)),
     last_error      TEXT COLLATE "C",
     updated_at      BIGINT NOT NULL
-);
+) WITH (fillfactor = 70);
 CREATE INDEX effect_of_step ON effect (run_id, node, visit);
-CREATE INDEX effect_open ON effect (id) WHERE state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN');
 CREATE INDEX effect_held ON effect (id) WHERE held = 1;
 
 -- The transition table of effects, mirrored: an entry whose move is not a row here cannot be written. NONE is the state
@@ -121,11 +124,11 @@ INSERT INTO effect_transition (from_state, kind, to_state) VALUES
 
 -- The truth. A receipt is the body of its `confirmed` entry; the entry's hash is the receipt's integrity hash.
 CREATE TABLE ledger_entry (
-    run_id     TEXT COLLATE "C" NOT NULL REFERENCES run (id),
+    run_id     TEXT COLLATE "C" NOT NULL,
     seq        BIGINT NOT NULL CHECK (seq >= 1),
     fence      BIGINT NOT NULL CHECK (fence >= 0),
     made_at    BIGINT NOT NULL,
-    effect_id  TEXT COLLATE "C" REFERENCES effect (id),
+    effect_id  TEXT COLLATE "C",
     kind       TEXT COLLATE "C" NOT NULL CHECK (kind <> ''),
     body       TEXT COLLATE "C" NOT NULL,
     prev_hash  BYTEA NOT NULL CHECK (length(prev_hash) = 32),
@@ -133,8 +136,6 @@ CREATE TABLE ledger_entry (
     from_state TEXT COLLATE "C",
     to_state   TEXT COLLATE "C",
     UNIQUE (run_id, seq),
-    UNIQUE (run_id, prev_hash),
-    FOREIGN KEY (from_state, kind, to_state) REFERENCES effect_transition (from_state, kind, to_state),
     CHECK ((effect_id IS NULL) = (from_state IS NULL) AND (effect_id IS NULL) = (to_state IS NULL))
 );
 CREATE INDEX ledger_entry_of_effect ON ledger_entry (effect_id, seq) WHERE effect_id IS NOT NULL;
@@ -145,26 +146,36 @@ BEGIN
     RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'restrict_violation';
 END $$;
 
--- An entry goes only to the end of its chain.
+-- An entry goes only to the end of its chain, belongs to a run and an effect that are there, and is a move that the
+-- transition table knows. Checked once for all rows of a statement: as foreign keys and row by row, this would cost more
+-- than everything else about an entry. What is referred to is never deleted, so that one look is enough.
 CREATE FUNCTION ledger_entry_continues() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    last_seq  BIGINT;
-    last_hash BYTEA;
 BEGIN
-    SELECT e.seq, e.hash INTO last_seq, last_hash
-        FROM ledger_entry e WHERE e.run_id = NEW.run_id ORDER BY e.seq DESC LIMIT 1;
-    IF NEW.seq <> 1 + COALESCE(last_seq, 0) OR NEW.prev_hash <> last_hash THEN
+    IF EXISTS (SELECT 1 FROM fresh n LEFT JOIN ledger_entry p ON p.run_id = n.run_id AND p.seq = n.seq - 1
+               WHERE n.seq > 1 AND n.prev_hash IS DISTINCT FROM p.hash) THEN
         RAISE EXCEPTION 'a ledger entry must continue its chain' USING ERRCODE = 'restrict_violation';
     END IF;
-    RETURN NEW;
+    IF EXISTS (SELECT 1 FROM fresh n LEFT JOIN run r ON r.id = n.run_id WHERE n.seq = 1 AND r.id IS NULL) THEN
+        RAISE EXCEPTION 'a ledger entry must belong to a run' USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    IF EXISTS (SELECT 1 FROM fresh n LEFT JOIN effect f ON f.id = n.effect_id
+               WHERE n.effect_id IS NOT NULL AND f.id IS NULL) THEN
+        RAISE EXCEPTION 'a ledger entry must belong to an effect' USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    IF EXISTS (SELECT 1 FROM fresh n LEFT JOIN effect_transition t
+                   ON t.from_state = n.from_state AND t.kind = n.kind AND t.to_state = n.to_state
+               WHERE n.effect_id IS NOT NULL AND t.kind IS NULL) THEN
+        RAISE EXCEPTION 'a ledger entry must be a move that effects can make' USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    RETURN NULL;
 END $$;
 
 CREATE TRIGGER ledger_entry_no_update BEFORE UPDATE ON ledger_entry
     EXECUTE FUNCTION refuse('ledger entries are never updated');
 CREATE TRIGGER ledger_entry_no_delete BEFORE DELETE OR TRUNCATE ON ledger_entry
     EXECUTE FUNCTION refuse('ledger entries are never deleted');
-CREATE TRIGGER ledger_entry_only_appended BEFORE INSERT ON ledger_entry
-    FOR EACH ROW EXECUTE FUNCTION ledger_entry_continues();
+CREATE TRIGGER ledger_entry_only_appended AFTER INSERT ON ledger_entry
+    REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION ledger_entry_continues();
 
 CREATE TRIGGER definition_no_update BEFORE UPDATE ON definition
     EXECUTE FUNCTION refuse('definitions are never updated');
@@ -189,10 +200,11 @@ CREATE TRIGGER effect_transition_no_delete BEFORE DELETE OR TRUNCATE ON effect_t
 -- What may change in the projections, and what may not.
 CREATE TRIGGER run_no_delete BEFORE DELETE OR TRUNCATE ON run
     EXECUTE FUNCTION refuse('runs are never deleted');
-CREATE TRIGGER run_fixed BEFORE UPDATE OF id, caller_key, workflow, definition, input, created_at ON run
+CREATE TRIGGER run_fixed BEFORE UPDATE OF id, caller_key, workflow, definition, input, priority, created_at ON run
     FOR EACH ROW
     WHEN (NEW.id <> OLD.id OR NEW.caller_key IS DISTINCT FROM OLD.caller_key OR NEW.workflow <> OLD.workflow
-        OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.created_at <> OLD.created_at)
+        OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.priority <> OLD.priority
+        OR NEW.created_at <> OLD.created_at)
     EXECUTE FUNCTION refuse('what a run was started with is never changed');
 CREATE TRIGGER run_fence_rises BEFORE UPDATE ON run
     FOR EACH ROW WHEN (NEW.fence < OLD.fence OR NEW.head_seq < OLD.head_seq)

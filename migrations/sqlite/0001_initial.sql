@@ -34,6 +34,7 @@ CREATE TABLE run (
     workflow    TEXT    NOT NULL,
     definition  TEXT    NOT NULL REFERENCES definition (digest),
     input       TEXT    NOT NULL,
+    priority    INTEGER NOT NULL CHECK (priority BETWEEN -9 AND 9),
     state       TEXT    NOT NULL CHECK (state IN
                     ('ready', 'running', 'waiting', 'halted', 'completed', 'failed', 'quarantined')),
     progress    TEXT    NOT NULL,
@@ -52,7 +53,9 @@ CREATE TABLE run (
     CHECK (state IN ('ready', 'running', 'waiting') OR claim_at IS NULL),
     CHECK (state <> 'running' OR (worker IS NOT NULL AND lease_until IS NOT NULL AND claim_at = lease_until))
 ) STRICT;
-CREATE INDEX run_claimable ON run (claim_at, id) WHERE claim_at IS NOT NULL;
+-- What is not over, in the order in which workers take it.
+CREATE INDEX run_open ON run (workflow, priority, claim_at, id, state, worker)
+    WHERE state IN ('ready', 'running', 'waiting', 'halted', 'quarantined');
 CREATE INDEX run_newest ON run (created_at, id);
 
 -- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first.
@@ -74,7 +77,6 @@ CREATE TABLE effect (
     updated_at      INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX effect_of_step ON effect (run_id, node, visit);
-CREATE INDEX effect_open ON effect (id) WHERE state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN');
 CREATE INDEX effect_held ON effect (id) WHERE held = 1;
 
 -- The transition table of effects, mirrored: an entry whose move is not a row here cannot be written. NONE is the state
@@ -129,7 +131,6 @@ CREATE TABLE ledger_entry (
     from_state TEXT,
     to_state   TEXT,
     UNIQUE (run_id, seq),
-    UNIQUE (run_id, prev_hash),
     FOREIGN KEY (from_state, kind, to_state) REFERENCES effect_transition (from_state, kind, to_state),
     CHECK ((effect_id IS NULL) = (from_state IS NULL) AND (effect_id IS NULL) = (to_state IS NULL))
 ) STRICT;
@@ -142,8 +143,9 @@ BEGIN SELECT RAISE(ABORT, 'ledger entries are never updated'); END;
 CREATE TRIGGER ledger_entry_no_delete BEFORE DELETE ON ledger_entry
 BEGIN SELECT RAISE(ABORT, 'ledger entries are never deleted'); END;
 CREATE TRIGGER ledger_entry_only_appended BEFORE INSERT ON ledger_entry
-WHEN NEW.seq <> 1 + COALESCE((SELECT MAX(seq) FROM ledger_entry WHERE run_id = NEW.run_id), 0)
-  OR (NEW.seq > 1 AND NEW.prev_hash <> (SELECT hash FROM ledger_entry WHERE run_id = NEW.run_id AND seq = NEW.seq - 1))
+WHEN CASE WHEN NEW.seq = 1 THEN EXISTS (SELECT 1 FROM ledger_entry WHERE run_id = NEW.run_id)
+          ELSE (NEW.seq - 1, NEW.prev_hash) IS NOT
+               (SELECT seq, hash FROM ledger_entry WHERE run_id = NEW.run_id ORDER BY seq DESC LIMIT 1) END
   OR EXISTS (SELECT 1 FROM ledger_entry WHERE rowid = NEW.rowid)
 BEGIN SELECT RAISE(ABORT, 'a ledger entry must continue its chain'); END;
 
@@ -181,7 +183,8 @@ CREATE TRIGGER run_no_delete BEFORE DELETE ON run
 BEGIN SELECT RAISE(ABORT, 'runs are never deleted'); END;
 CREATE TRIGGER run_fixed BEFORE UPDATE ON run
 WHEN NEW.id <> OLD.id OR NEW.caller_key IS NOT OLD.caller_key OR NEW.workflow <> OLD.workflow
-  OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.created_at <> OLD.created_at
+  OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.priority <> OLD.priority
+  OR NEW.created_at <> OLD.created_at
 BEGIN SELECT RAISE(ABORT, 'what a run was started with is never changed'); END;
 CREATE TRIGGER run_fence_rises BEFORE UPDATE ON run
 WHEN NEW.fence < OLD.fence OR NEW.head_seq < OLD.head_seq

@@ -21,6 +21,7 @@ use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, RunEvent};
 use twice_core::ids::{EffectId, Name, RunId, WorkerId};
 use twice_core::redact::Redactor;
+use twice_core::run::Priority;
 use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{EffectFilter, EffectRow, Ledger, LedgerOptions, MemoryLedger, SqlLedger};
 use twice_provider_sim::{OperationCounters, Sim, SimConfig, Switch};
@@ -40,6 +41,14 @@ const RESUMES_MAX: usize = 300;
 /// The machine's clock, moved forward by the test.
 #[derive(Debug, Default)]
 pub struct MovableClock(AtomicI64);
+
+impl MovableClock {
+    /// A clock that is so far ahead of the machine's, or behind. Milliseconds.
+    #[must_use]
+    pub const fn off_by(ms: i64) -> Self {
+        Self(AtomicI64::new(ms))
+    }
+}
 
 impl Clock for MovableClock {
     #[expect(clippy::disallowed_methods, reason = "real time goes on under what a test adds to it")]
@@ -184,6 +193,13 @@ impl Host {
         engine(&self.ledger, &self.drivers, &self.clock, &self.workers, boundaries)
     }
 
+    /// The same on a machine whose clock is wrong, by so much. Milliseconds; the ledger's is right.
+    #[must_use]
+    pub fn another_off_by(&self, ms: i64) -> Engine {
+        let clock = Arc::new(MovableClock::off_by(ms));
+        engine(&self.ledger, &self.drivers, &clock, &self.workers, Boundaries::none())
+    }
+
     /// The folder that goes with the host.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -222,7 +238,13 @@ impl Host {
         input: Value,
     ) -> Result<RunEnd, EngineError> {
         let definition = self.definition(workflow);
-        let start = StartRun { id: run_id(id), caller_key: None, input, claim: true };
+        let start = StartRun {
+            id: run_id(id),
+            caller_key: None,
+            input,
+            priority: Priority::default(),
+            claim: true,
+        };
         match engine.start(definition, start).await? {
             StartedRun::Created(Some(held)) => engine.run_held(held).await,
             StartedRun::Created(None) => panic!("the run was to be claimed"),

@@ -324,6 +324,14 @@ impl Worker {
         self.signal("INT");
     }
 
+    /// Asks it to end, as whatever supervises it does.
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn terminate(&mut self) {
+        self.signal("TERM");
+    }
+
     fn signal(&mut self, signal: &str) {
         let pid = self.child().id().to_string();
         let sent = Command::new("kill").arg(format!("-{signal}")).arg(pid).status();

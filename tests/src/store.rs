@@ -10,7 +10,7 @@ use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{
     Append, ClaimBy, ClaimOutcome, EffectFilter, EffectRow, Ledger, LedgerError, ModuleRow, NewRun,
-    OperatorAppend, RunFilter, RunRecord, Started,
+    Notices, OperatorAppend, Overview, RunFilter, RunRecord, Started, Wanted,
 };
 
 /// A boundary that is a write of the ledger, by what becomes durable.
@@ -59,15 +59,13 @@ impl Point {
         match append.run_change.as_ref().map_or(RunState::Running, |change| change.state) {
             RunState::Completed => Self::Complete,
             RunState::Failed => Self::Fail,
-            RunState::Waiting => Self::Park,
+            RunState::Ready | RunState::Waiting => Self::Park,
             RunState::Halted => Self::Halt,
             RunState::Running if append.entries.iter().any(|new| requests(&new.content)) => {
                 Self::Requested
             }
             RunState::Running => Self::Answer,
-            other @ (RunState::Ready | RunState::Quarantined) => {
-                panic!("a worker leaves its run {other:?}")
-            }
+            RunState::Quarantined => panic!("a worker does not put its own run into quarantine"),
         }
     }
 
@@ -144,8 +142,7 @@ pub trait Between: Send + Sync + 'static {
     async fn claim(
         &self,
         by: &ClaimBy,
-        run: Option<&RunId>,
-        early: bool,
+        wanted: &Wanted,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError>;
 
@@ -169,11 +166,10 @@ impl<B: Between> Ledger for Watched<B> {
     async fn claim(
         &self,
         by: &ClaimBy,
-        run: Option<&RunId>,
-        early: bool,
+        wanted: &Wanted,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
-        self.0.claim(by, run, early, at).await
+        self.0.claim(by, wanted, at).await
     }
 
     async fn observe(
@@ -232,8 +228,16 @@ impl<B: Between> Ledger for Watched<B> {
         self.0.ledger().effects(filter).await
     }
 
-    async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError> {
-        self.0.ledger().next_due().await
+    async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {
+        self.0.ledger().next_due_ms().await
+    }
+
+    async fn overview(&self) -> Result<Overview, LedgerError> {
+        self.0.ledger().overview().await
+    }
+
+    fn notices(&self) -> Notices {
+        self.0.ledger().notices()
     }
 
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {

@@ -8,6 +8,7 @@ use crate::contract::Contract;
 use crate::identity::{Identity, RequestHash};
 use crate::ids::{EffectId, ElementId, Name, WorkerId};
 use crate::outcome::{RuleId, Verdict};
+use crate::run::Priority;
 use crate::time::Timestamp;
 
 /// One change of an effect, or one thing learnt about it.
@@ -448,6 +449,9 @@ pub enum RunEvent {
         input: Value,
         /// The version of the identity algorithm.
         identity_alg: u32,
+        /// How urgent it is; left out when it is the usual.
+        #[serde(default, skip_serializing_if = "Priority::is_usual")]
+        priority: Priority,
     },
     /// A worker took the run.
     Claimed {

@@ -72,6 +72,55 @@ impl RunState {
     }
 }
 
+/// How urgent a run is among the due runs of a ledger: −9 to 9, 0 unless said; the greater is taken first. It is fixed when
+/// the run starts.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(try_from = "i64", into = "i64")]
+pub struct Priority(i8);
+
+impl Priority {
+    /// The last to be taken.
+    pub const MIN: Self = Self(-9);
+    /// The first to be taken.
+    pub const MAX: Self = Self(9);
+
+    /// Whether nothing else was said.
+    #[must_use]
+    pub const fn is_usual(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> i64 {
+        self.0 as i64
+    }
+}
+
+impl TryFrom<i64> for Priority {
+    type Error = InvalidPriority;
+
+    fn try_from(number: i64) -> Result<Self, InvalidPriority> {
+        match i8::try_from(number) {
+            Ok(small) if (Self::MIN.0..=Self::MAX.0).contains(&small) => Ok(Self(small)),
+            Ok(_) | Err(_) => Err(InvalidPriority(number)),
+        }
+    }
+}
+
+impl From<Priority> for i64 {
+    fn from(priority: Priority) -> Self {
+        priority.get()
+    }
+}
+
+/// A number that is no priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no priority; give a whole number from -9 to 9")]
+pub struct InvalidPriority(pub i64);
+
 impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

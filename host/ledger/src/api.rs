@@ -6,10 +6,11 @@ use twice_core::chain::{Entry, Head, NewEntry};
 use twice_core::effect::{Effect, State};
 use twice_core::event::Observation;
 use twice_core::ids::{EffectId, Fence, Name, RunId, WorkerId};
-use twice_core::run::{Progress, RunState};
+use twice_core::run::{Priority, Progress, RunState};
 use twice_core::time::Timestamp;
 
 use crate::LedgerError;
+use crate::queue::{Notices, Overview, Wanted};
 
 /// A run to start.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct NewRun {
     pub definition: String,
     /// The input, strictly parsed.
     pub input: Value,
+    /// How urgent it is; fixed from then on.
+    pub priority: Priority,
     /// The first entry of its chain, a `run_started`.
     pub entry: NewEntry,
     /// When set, the run is claimed in the same transaction.
@@ -81,6 +84,8 @@ pub struct RunRecord {
     pub definition: String,
     /// The input.
     pub input: Value,
+    /// How urgent it is.
+    pub priority: Priority,
     /// Where it stands.
     pub state: RunState,
     /// The checkpoint.
@@ -241,18 +246,16 @@ pub trait Ledger: Send + Sync + 'static {
     /// the id to a run with another caller's key; [`LedgerError::Absent`] when its definition was not stored before.
     async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError>;
 
-    /// Takes a run: the one named, or the one that has been due longest. Raises its fencing token, records the claim
+    /// Takes a run: the one named, or the next one of a turn. Raises its fencing token, records the claim
     /// (`run_claimed`), and counts a crash when the last owner vanished. A run is claimable when it is `ready` or
-    /// `waiting` and due, or `running` under a dead lease. A named run that waits is claimable before it is due when
-    /// `early` is set.
+    /// `waiting` and due, or `running` under a dead lease.
     ///
     /// # Errors
     /// [`LedgerError::Absent`] when the named run does not exist.
     async fn claim(
         &self,
         by: &ClaimBy,
-        run: Option<&RunId>,
-        early: bool,
+        wanted: &Wanted,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError>;
 
@@ -323,8 +326,15 @@ pub trait Ledger: Send + Sync + 'static {
     /// A page of effects.
     async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError>;
 
-    /// When the next run that waits (or is ready, but not yet) is due; `None` when none has a due time.
-    async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError>;
+    /// How long until another run becomes claimable, by its due time or the end of its lease; `None` when none will by
+    /// itself. What is claimable already does not count. Milliseconds, by the database's clock.
+    async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError>;
+
+    /// How many runs of each workflow stand how, and who holds runs. Runs that are over are not looked at.
+    async fn overview(&self) -> Result<Overview, LedgerError>;
+
+    /// Notices of runs that may have become claimable. Must be called within a Tokio runtime.
+    fn notices(&self) -> Notices;
 
     /// Stores a pinned definition under its digest; storing it again does nothing.
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError>;

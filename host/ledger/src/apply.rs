@@ -16,18 +16,18 @@ use crate::rows::{self, RunLock};
 use crate::rules;
 use crate::stored::{Change, Ready, Write};
 use crate::work::{Reply, Start, Work};
-use crate::{Claim, ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started, sql};
+use crate::{Claim, ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started, Wanted, sql};
 
 impl Batch<'_> {
     /// Stages one write.
     pub(crate) async fn apply(&mut self, work: &Work) -> Result<Reply, Refused> {
         match work {
             Work::Start(start) => self.start(start).await,
-            Work::Claim { by, run: Some(run), early, at } => {
-                self.claim_named(by, run, *early, *at).await.map(Reply::Claim)
+            Work::Claim { by, wanted: Wanted::Run { id, early }, at } => {
+                self.claim_named(by, id, *early, *at).await.map(Reply::Claim)
             }
-            Work::Claim { by, run: None, early: _, at } => {
-                self.claim_any(by, *at).await.map(Reply::Claim)
+            Work::Claim { by, wanted: Wanted::Turn(turn), at } => {
+                self.claim_next(by, turn, *at).await.map(Reply::Claim)
             }
             Work::Renew { run, fence, lease_ms } => self.renew(run, *fence, *lease_ms).await,
             Work::Append { write, fence, progress_made } => {
@@ -62,6 +62,7 @@ impl Batch<'_> {
             workflow: start.workflow.clone(),
             definition: start.definition.clone(),
             input: start.input.clone(),
+            priority: start.priority,
             created_at: start.entry.entry.at.0,
         };
         let mut record = start.record()?;
@@ -136,23 +137,8 @@ impl Batch<'_> {
         }
     }
 
-    async fn claim_any(&mut self, by: &ClaimBy, at: Timestamp) -> Result<ClaimOutcome, Refused> {
-        while let Some(run) = self.next_claimable().await? {
-            match self.record(&run).await {
-                Ok(Some((record, head))) => return self.claim(by, record, head, at).await,
-                Ok(None) => self.set_aside(run),
-                Err(Refused::Alone(error)) => {
-                    tracing::error!(%run, %error, "a run that is due cannot be read and is passed over");
-                    self.set_aside(run);
-                }
-                Err(lost @ Refused::Database(_)) => return Err(lost),
-            }
-        }
-        Ok(ClaimOutcome::Nothing)
-    }
-
     /// Takes a run that is claimable.
-    async fn claim(
+    pub(crate) async fn claim(
         &mut self,
         by: &ClaimBy,
         mut record: RunRecord,

@@ -1,12 +1,13 @@
 //! One transaction of many writes: what they touch is read in bulk, changed in memory, and written in bulk. A write that is
 //! refused leaves nothing behind; an error of the database fails the whole transaction.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use twice_core::chain::{Entry, Head};
 use twice_core::effect::State;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::mutation;
+use twice_core::run::{Priority, RunState};
 
 use crate::dialect::{Connection, Held};
 use crate::rows::{self, RunLock};
@@ -42,6 +43,7 @@ pub(crate) struct Birth {
     pub(crate) workflow: Name,
     pub(crate) definition: String,
     pub(crate) input: String,
+    pub(crate) priority: Priority,
     pub(crate) created_at: i64,
 }
 
@@ -75,15 +77,15 @@ pub(crate) struct Staged {
 pub(crate) struct Batch<'c> {
     pub(crate) connection: &'c mut dyn Connection,
     /// The instant of a clock that stands in for the database's.
-    clock: Option<i64>,
+    pub(crate) clock: Option<i64>,
     now: Option<i64>,
     runs: BTreeMap<RunId, RunSlot>,
     effects: BTreeMap<EffectId, EffectSlot>,
     entries: Vec<Staged>,
-    claimable: VecDeque<RunId>,
     /// Runs that cannot be read; they must not keep others from being claimed (I11).
-    damaged: BTreeSet<RunId>,
-    claims_ahead: usize,
+    pub(crate) damaged: BTreeSet<RunId>,
+    /// Whether a run becomes claimable by what is written.
+    due: bool,
     wrote: bool,
 }
 
@@ -101,9 +103,8 @@ impl<'c> Batch<'c> {
             runs: BTreeMap::new(),
             effects: BTreeMap::new(),
             entries: Vec::new(),
-            claimable: VecDeque::new(),
             damaged: BTreeSet::new(),
-            claims_ahead: works.iter().filter(|work| work.claims_any()).count(),
+            due: false,
             wrote: false,
         };
         for work in works {
@@ -285,28 +286,6 @@ impl<'c> Batch<'c> {
         Ok(Some(RunId::parse(id).map_err(|problem| fields.corrupt("id", problem))?))
     }
 
-    /// The run that has been claimable longest.
-    pub(crate) async fn next_claimable(&mut self) -> Result<Option<RunId>, sqlx::Error> {
-        if self.claimable.is_empty() {
-            self.flush().await?;
-            let wanted = self.claims_ahead.max(1) + self.damaged.len();
-            let args = vec![self.clock.into(), (wanted as i64).into()];
-            let claimable = sql::RUNS_CLAIMABLE;
-            let rows = self.connection.fetch_locked(claimable, args, Held::Skip).await?;
-            let ids = rows.into_iter().filter_map(|row| match row.into_iter().next() {
-                Some(Cell::Text(id)) => RunId::parse(id).ok(),
-                Some(Cell::Null | Cell::Int(_) | Cell::Blob(_) | Cell::Foreign(_)) | None => None,
-            });
-            self.claimable = ids.filter(|id| !self.damaged.contains(id)).collect();
-        }
-        Ok(self.claimable.pop_front())
-    }
-
-    /// Leaves a run out of what is claimable.
-    pub(crate) fn set_aside(&mut self, run: RunId) {
-        self.damaged.insert(run);
-    }
-
     /// Runs a statement of its own.
     pub(crate) async fn execute(
         &mut self,
@@ -315,6 +294,11 @@ impl<'c> Batch<'c> {
     ) -> Result<(), sqlx::Error> {
         self.wrote |= self.connection.execute(statement, args).await? > 0;
         Ok(())
+    }
+
+    /// Whether a run becomes claimable by what was written, at once or at some time.
+    pub(crate) const fn makes_due(&self) -> bool {
+        self.due
     }
 
     /// Whether there is anything to commit.
@@ -330,6 +314,7 @@ impl<'c> Batch<'c> {
             if !std::mem::take(&mut known.dirty) {
                 continue;
             }
+            self.due |= known.lock.state != RunState::Running && known.lock.claim_at.is_some();
             match known.birth.take() {
                 Some(birth) => births.push(birth_values(id, birth, &mut known.lock)),
                 None => updates.push(update_values(id, known.read, &mut known.lock)),
@@ -374,6 +359,7 @@ fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {
         birth.workflow.as_str().into(),
         birth.definition.into(),
         birth.input.into(),
+        birth.priority.get().into(),
         birth.created_at.into(),
         lock.state.as_str().into(),
         lock.progress.take().into(),

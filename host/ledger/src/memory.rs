@@ -1,12 +1,15 @@
 //! The ledger as a specification that runs: what each method means, without a database. Tests compare the others with it.
 
+mod queue;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use twice_core::chain::{Content, Entry, Head, NewEntry, seal};
 use twice_core::effect::{Effect, State};
-use twice_core::event::{EffectEventKind, Observation, RunEvent};
+use twice_core::event::{EffectEventKind, Observation};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
@@ -16,8 +19,9 @@ use twice_core::{json, transition};
 use crate::stored::{Cleaner, Projection, Write};
 use crate::work::Start;
 use crate::{
-    Append, Claim, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started, rows, rules,
+    Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
+    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, Overview, RunFilter, RunRecord,
+    Started, Wanted, rows, rules,
 };
 
 /// A ledger in memory: for tests and for trying out. It forgets everything with its process, so it upholds no invariant
@@ -26,6 +30,7 @@ pub struct MemoryLedger {
     clock: Clock,
     cleaner: Cleaner,
     state: Mutex<Memory>,
+    notice: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -55,6 +60,7 @@ impl MemoryLedger {
             clock,
             cleaner: Cleaner(LedgerOptions::default().redactor),
             state: Mutex::new(Memory::default()),
+            notice: watch::Sender::new(()),
         }
     }
 
@@ -95,31 +101,6 @@ impl Run {
         let live = self.record.lease_until.is_some_and(|until| until.0 > now);
         let lease_live = live && self.record.state == RunState::Running;
         RunRecord { lease_live, ..self.record.clone() }
-    }
-
-    fn take(&mut self, by: &ClaimBy, at: Timestamp, now: i64) -> ClaimOutcome {
-        let takeover = self.record.state == RunState::Running;
-        self.record.fence.0 += 1;
-        self.record.due_at = None;
-        self.record.crashes += u32::from(takeover);
-        let crashes = self.record.crashes;
-        if takeover && rules::is_poison(crashes) {
-            self.record.state = RunState::Quarantined;
-            self.record.reason = Some(rules::quarantine_reason(&self.record.id, crashes));
-            self.claim_at = None;
-            self.push(&NewEntry { content: Content::Run(RunEvent::Quarantined { crashes }), at });
-            return ClaimOutcome::Quarantined(self.record.id.clone());
-        }
-        let until = rules::lease_end(now, by.lease_ms);
-        self.record.state = RunState::Running;
-        self.record.reason = None;
-        self.record.worker = Some(by.worker.clone());
-        self.record.lease_until = Some(Timestamp(until));
-        self.claim_at = Some(until);
-        let event = RunEvent::Claimed { worker: by.worker.clone(), takeover };
-        self.push(&NewEntry { content: Content::Run(event), at });
-        let run = self.shown(now);
-        ClaimOutcome::Claimed(Box::new(Claim { fence: run.fence, head: self.head(), run }))
     }
 }
 
@@ -247,6 +228,7 @@ impl Ledger for MemoryLedger {
             workflow: new.workflow,
             definition: new.definition,
             input,
+            priority: new.priority,
             entry,
             claim: new.claim,
         };
@@ -257,6 +239,7 @@ impl Ledger for MemoryLedger {
         let claimed = start.claim.map(|by| run.take(&by, entry.at, now));
         memory.runs.insert(new.id, run);
         memory.commits += 1;
+        self.notice.send_replace(());
         Ok(Started::Created(claimed.and_then(|outcome| match outcome {
             ClaimOutcome::Claimed(claim) => Some(*claim),
             ClaimOutcome::Nothing | ClaimOutcome::Quarantined(_) => None,
@@ -266,24 +249,21 @@ impl Ledger for MemoryLedger {
     async fn claim(
         &self,
         by: &ClaimBy,
-        run: Option<&RunId>,
-        early: bool,
+        wanted: &Wanted,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
         let now = self.now();
         let mut memory = self.open()?;
-        let due = |run: &&mut Run| rules::is_due(run.claim_at, now);
         let waits = |run: &Run| matches!(run.record.state, RunState::Ready | RunState::Waiting);
-        let found = match run {
-            Some(id) => Some(memory.run(id)?).filter(|run| due(run) || (early && waits(run))),
-            None => memory
-                .runs
-                .values_mut()
-                .filter(due)
-                .min_by_key(|run| (run.claim_at, run.record.id.clone())),
+        let found = match wanted {
+            Wanted::Run { id, early } => {
+                let run = memory.run(id)?;
+                (rules::is_due(run.claim_at, now) || *early && waits(run)).then(|| id.clone())
+            }
+            Wanted::Turn(turn) => memory.next_of(turn, now),
         };
-        let Some(run) = found else { return Ok(ClaimOutcome::Nothing) };
-        let outcome = run.take(by, at, now);
+        let Some(id) = found else { return Ok(ClaimOutcome::Nothing) };
+        let outcome = memory.run(&id)?.take(by, at, now);
         memory.commits += 1;
         Ok(outcome)
     }
@@ -311,7 +291,12 @@ impl Ledger for MemoryLedger {
         if progress_made {
             memory.held(&write.run, fence)?.record.crashes = 0;
         }
-        memory.apply(write, self.now())
+        let leaves = write.change.as_ref().is_some_and(|change| change.state != RunState::Running);
+        let head = memory.apply(write, self.now())?;
+        if leaves {
+            self.notice.send_replace(());
+        }
+        Ok(head)
     }
 
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {
@@ -337,7 +322,9 @@ impl Ledger for MemoryLedger {
         if write.change.is_some() {
             run.record.crashes = 0;
         }
-        memory.apply(write, now)
+        let head = memory.apply(write, now)?;
+        self.notice.send_replace(());
+        Ok(head)
     }
 
     async fn observe(
@@ -444,13 +431,16 @@ impl Ledger for MemoryLedger {
             .collect())
     }
 
-    async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError> {
-        let memory = self.open()?;
-        let waiting = memory
-            .runs
-            .values()
-            .filter(|run| matches!(run.record.state, RunState::Ready | RunState::Waiting));
-        Ok(waiting.filter_map(|run| run.record.due_at).min())
+    async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {
+        Ok(self.open()?.next_due_ms(self.now()))
+    }
+
+    async fn overview(&self) -> Result<Overview, LedgerError> {
+        Ok(self.open()?.overview(self.now()))
+    }
+
+    fn notices(&self) -> Notices {
+        Notices(self.notice.subscribe())
     }
 
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {

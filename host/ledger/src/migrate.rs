@@ -31,7 +31,7 @@ pub(crate) async fn run(
     }
     let applied = apply(connection, migrations).await;
     match applied {
-        Ok(()) => connection.commit().await.map_err(database),
+        Ok(()) => connection.commit(false).await.map_err(database),
         Err(problem) => {
             // The reason to refuse matters, not that nothing was left to undo.
             drop(connection.rollback().await);

@@ -6,11 +6,11 @@ use serde_json::Value as Json;
 use twice_core::chain::{Content, Entry, Hash, Head};
 use twice_core::effect::{Effect, State};
 use twice_core::ids::{EffectId, Fence, Name, RunId, WorkerId};
-use twice_core::run::RunState;
+use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 
 use crate::value::{Cell, Row};
-use crate::{EffectRow, LedgerError, ModuleRow, RunRecord};
+use crate::{EffectRow, LedgerError, ModuleRow, Overview, RunRecord, WorkerLoad, WorkflowLoad};
 
 /// Reads the columns of a row in order.
 pub(crate) struct Fields {
@@ -118,6 +118,11 @@ impl Fields {
             .map_err(|_| self.corrupt(column, format_args!("a digest of {} bytes", bytes.len())))
     }
 
+    fn priority(&mut self) -> Result<Priority, LedgerError> {
+        let number = self.int("priority")?;
+        Priority::try_from(number).map_err(|problem| self.corrupt("priority", problem))
+    }
+
     pub(crate) fn head(&mut self) -> Result<Head, LedgerError> {
         Ok(Head { seq: self.int("head_seq")?, hash: self.hash("head_hash")? })
     }
@@ -142,6 +147,7 @@ pub(crate) fn run(row: Row) -> Result<(RunRecord, Head), LedgerError> {
     let workflow = f.parsed("workflow", Name::parse)?;
     let definition = f.text("definition")?;
     let input = f.parsed("input", json)?;
+    let priority = f.priority()?;
     let state = f.parsed("state", run_state)?;
     let progress = f.parsed("progress", |text| serde_json::from_str(&text))?;
     let output = f.optional_parsed("output", json)?;
@@ -160,6 +166,7 @@ pub(crate) fn run(row: Row) -> Result<(RunRecord, Head), LedgerError> {
         workflow,
         definition,
         input,
+        priority,
         state,
         progress,
         output,
@@ -214,6 +221,51 @@ pub(crate) fn run_lock(row: Row) -> Result<RunLock, LedgerError> {
         progress: None,
         output: None,
     })
+}
+
+/// Where runs are due: of which workflow, and how urgent.
+pub(crate) struct Place {
+    pub(crate) workflow: Name,
+    pub(crate) priority: Priority,
+}
+
+pub(crate) fn place(row: Row) -> Result<Place, LedgerError> {
+    let mut f = Fields::of("run", row);
+    Ok(Place { workflow: f.parsed("workflow", Name::parse)?, priority: f.priority()? })
+}
+
+/// How runs stand: counts by workflow and standing, and by worker.
+pub(crate) fn overview(loads: Vec<Row>, workers: Vec<Row>) -> Result<Overview, LedgerError> {
+    let mut overview = Overview::default();
+    for row in loads {
+        let mut f = Fields::of("run", row);
+        let workflow = f.parsed("workflow", Name::parse)?;
+        let standing = f.parsed("state", run_state)?;
+        let count = u64::from(f.count("count")?);
+        let lag = f.optional_int("lag")?;
+        let loads = &mut overview.workflows;
+        if loads.last().is_none_or(|last| last.workflow != workflow) {
+            loads.push(WorkflowLoad::none(workflow));
+        }
+        let Some(load) = loads.last_mut() else { continue };
+        match standing {
+            RunState::Ready => {
+                load.ready = count;
+                load.lag_ms = lag.map(|lag| u64::try_from(lag).unwrap_or(0));
+            }
+            RunState::Running => load.running = count,
+            RunState::Waiting => load.waiting = count,
+            RunState::Halted => load.halted = count,
+            RunState::Quarantined => load.quarantined = count,
+            RunState::Completed | RunState::Failed => {}
+        }
+    }
+    for row in workers {
+        let mut f = Fields::of("run", row);
+        let worker = f.parsed("worker", WorkerId::parse)?;
+        overview.workers.push(WorkerLoad { worker, runs: u64::from(f.count("count")?) });
+    }
+    Ok(overview)
 }
 
 /// The owner and the state of an effect.

@@ -18,10 +18,32 @@ macro_rules! now {
 macro_rules! select_run {
     ($($rest:expr),+) => {
         concat!(
-            "SELECT r.id, r.workflow, r.definition, r.input, r.state, r.progress, r.output, r.reason, r.due_at, \
+            "SELECT r.id, r.workflow, r.definition, r.input, r.priority, r.state, r.progress, r.output, r.reason, r.due_at, \
              r.worker, r.fence, r.lease_until, r.crashes, r.head_seq, r.head_hash, r.created_at, r.updated_at, \
              CASE WHEN r.state = 'running' AND r.lease_until > ", now!(), " THEN 1 ELSE 0 END \
              FROM run r ", $($rest),+
+        )
+    };
+}
+
+/// Runs that are not over: they are in an index of their own, which is all that workers look at.
+macro_rules! open {
+    () => {
+        "r.state IN ('ready', 'running', 'waiting', 'halted', 'quarantined')"
+    };
+}
+
+/// `place`: each workflow with each priority that an open run of it has, found by leaping from one to the next, so that
+/// it costs as many looks as there are places, however many runs stand at each. The `+` lets SQLite use both columns of the
+/// index: without it, it would compare another type of number than the index is sorted by, and walk.
+macro_rules! with_places {
+    ($($rest:expr),+) => {
+        concat!(
+            "WITH RECURSIVE place (workflow, priority) AS (SELECT first.workflow, first.priority FROM \
+             (SELECT r.workflow, r.priority FROM run r WHERE ", open!(), " ORDER BY r.workflow, r.priority LIMIT 1) AS first \
+             UNION ALL SELECT n.workflow, n.priority FROM place JOIN run n ON n.id = (SELECT r.id FROM run r WHERE ",
+            open!(), " AND (r.workflow, r.priority) > (place.workflow, +place.priority) ORDER BY r.workflow, r.priority LIMIT 1)) ",
+            $($rest),+
         )
     };
 }
@@ -54,8 +76,21 @@ pub(crate) const NOW: &str = concat!("SELECT ", now!());
 
 pub(crate) const RUN: &str = select_run!("WHERE r.id = $2");
 pub(crate) const RUN_BY_CALLER_KEY: &str = "SELECT id FROM run WHERE caller_key = $1";
-pub(crate) const RUNS_CLAIMABLE: &str =
-    concat!("SELECT id FROM run WHERE claim_at <= ", now!(), " ORDER BY claim_at, id LIMIT $2");
+/// Where runs are due.
+pub(crate) const PLACES_DUE: &str = with_places!(
+    "SELECT place.workflow, place.priority FROM place WHERE EXISTS (SELECT 1 FROM run r WHERE ",
+    open!(),
+    " AND r.workflow = place.workflow AND r.priority = place.priority AND r.claim_at <= ",
+    now!(),
+    ")"
+);
+pub(crate) const RUNS_DUE: &str = concat!(
+    "SELECT r.id FROM run r WHERE ",
+    open!(),
+    " AND r.workflow = $2 AND r.priority = $3 AND r.claim_at <= ",
+    now!(),
+    " ORDER BY r.claim_at, r.id LIMIT $4"
+);
 pub(crate) const RUNS: &str = select_run!(
     "WHERE (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND (CAST($3 AS TEXT) IS NULL OR r.workflow = $3) \
      ORDER BY r.created_at DESC, r.id DESC LIMIT $4"
@@ -65,8 +100,32 @@ pub(crate) const RUNS_BEFORE: &str = select_run!(
      AND (r.created_at, r.id) < (SELECT b.created_at, b.id FROM run b WHERE b.id = $5) \
      ORDER BY r.created_at DESC, r.id DESC LIMIT $4"
 );
-pub(crate) const NEXT_DUE: &str = "SELECT due_at FROM run WHERE claim_at IS NOT NULL AND due_at IS NOT NULL \
-     AND state IN ('ready', 'waiting') ORDER BY claim_at, id LIMIT 1";
+pub(crate) const NEXT_DUE: &str = with_places!(
+    "SELECT MIN(due.claim_at) - ",
+    now!(),
+    " FROM (SELECT (SELECT r.claim_at FROM run r WHERE ",
+    open!(),
+    " AND r.workflow = place.workflow AND r.priority = place.priority AND r.claim_at > ",
+    now!(),
+    " ORDER BY r.claim_at, r.id LIMIT 1) AS claim_at FROM place) AS due"
+);
+/// How many runs of each workflow stand how; what is claimable counts as ready, whatever it waited for.
+pub(crate) const LOADS: &str = concat!(
+    "SELECT load.workflow, load.standing, COUNT(*), ",
+    now!(),
+    " - MIN(load.claim_at) FROM (SELECT r.workflow, r.claim_at, CASE WHEN r.claim_at <= ",
+    now!(),
+    " THEN 'ready' WHEN r.state = 'ready' THEN 'waiting' ELSE r.state END AS standing FROM run r WHERE ",
+    open!(),
+    ") AS load GROUP BY load.workflow, load.standing ORDER BY load.workflow, load.standing"
+);
+pub(crate) const WORKERS: &str = concat!(
+    "SELECT r.worker, COUNT(*) FROM run r WHERE ",
+    open!(),
+    " AND r.state = 'running' AND r.claim_at > ",
+    now!(),
+    " GROUP BY r.worker ORDER BY r.worker"
+);
 pub(crate) const HEAD: &str = "SELECT head_seq, head_hash FROM run WHERE id = $1";
 
 pub(crate) const HISTORY: &str =
@@ -82,8 +141,12 @@ pub(crate) const ENTRIES_OF_STEP: &str = select_entry!(
 
 pub(crate) const EFFECTS: &str = select_effect!("1 = 1");
 pub(crate) const EFFECTS_OF_RUN: &str = select_effect!("f.run_id = $2");
-pub(crate) const EFFECTS_OPEN: &str =
-    select_effect!("f.state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN')");
+/// No run is over while an effect of it is open; so these are found by way of the runs, and a write of an effect keeps no
+/// index of them.
+pub(crate) const EFFECTS_OPEN: &str = select_effect!(
+    "f.run_id IN (SELECT o.id FROM run o WHERE o.state IN ('ready', 'running', 'waiting', 'halted', 'quarantined')) \
+     AND f.state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN')"
+);
 pub(crate) const EFFECTS_HELD: &str = select_effect!("f.held = 1");
 pub(crate) const TOUCH_EFFECT: &str = "UPDATE effect SET updated_at = $2 WHERE id = $1";
 
@@ -189,9 +252,9 @@ pub(crate) static LOCK_EFFECTS: LazyLock<Bulk> =
 
 pub(crate) static INSERT_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::rows(
-        "INSERT INTO run (id, caller_key, workflow, definition, input, created_at, state, progress, output, reason, \
+        "INSERT INTO run (id, caller_key, workflow, definition, input, priority, created_at, state, progress, output, reason, \
          due_at, claim_at, worker, fence, lease_until, crashes, head_seq, head_hash, updated_at) VALUES ",
-        19,
+        20,
         "",
     )
 });
@@ -242,10 +305,13 @@ fn all() -> Vec<&'static str> {
         NOW,
         RUN,
         RUN_BY_CALLER_KEY,
-        RUNS_CLAIMABLE,
+        PLACES_DUE,
+        RUNS_DUE,
         RUNS,
         RUNS_BEFORE,
         NEXT_DUE,
+        LOADS,
+        WORKERS,
         HEAD,
         HISTORY,
         ENTRIES_OF_EFFECT,
@@ -331,7 +397,11 @@ mod tests {
                 let walks = step.starts_with("SCAN ") && !step.contains("INDEX");
                 // Constant rows, values that were handed in, and the few migrations.
                 let small = ["CONSTANT ROW", " v", "VALUES", "clock", "schema_migration"];
-                let small = small.iter().any(|name| step.contains(name));
+                let few = ["SCAN first", "SCAN place", "SCAN due"];
+                let small = small.iter().any(|name| step.contains(name)) || few.contains(&&*step);
+                // From place to place at one leap, not along the runs that stand at one.
+                let step_by_step = step.contains("run_open (workflow>");
+                assert!(!step_by_step, "{step}\n{statement}");
                 assert!(!walks || small, "{step}\n{statement}");
             }
         }
@@ -371,7 +441,8 @@ mod tests {
         }
     }
 
-    /// Tables and columns by name, whether a column may be NULL, and what is unique. Types and triggers may differ.
+    /// Tables and columns by name, whether a column may be NULL, and what is unique. Types and triggers may differ, and
+    /// whether triggers or foreign keys hold what an entry refers to.
     #[tokio::test]
     async fn both_schemas_have_the_same_shape() {
         if twice_test_postgres::is_missing() {
@@ -384,7 +455,7 @@ mod tests {
              JOIN pragma_index_list(t.name) i JOIN pragma_index_info(i.name) k WHERE t.type = 'table' \
              GROUP BY t.name, i.name \
              UNION ALL SELECT t.name || ' REFERENCES ' || f.\"table\" FROM sqlite_schema t \
-             JOIN pragma_foreign_key_list(t.name) f WHERE t.type = 'table' AND f.seq = 0",
+             JOIN pragma_foreign_key_list(t.name) f WHERE t.type = 'table' AND f.seq = 0 AND t.name <> 'ledger_entry'",
         )
         .fetch_all(&mut sqlite().await)
         .await;
@@ -397,14 +468,14 @@ mod tests {
              JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = k.number) \
              FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid WHERE t.relnamespace = 'public'::regnamespace \
              UNION ALL SELECT c.conrelid::regclass::text || ' REFERENCES ' || c.confrelid::regclass::text \
-             FROM pg_constraint c WHERE c.contype = 'f'",
+             FROM pg_constraint c WHERE c.contype = 'f' AND c.conrelid <> 'ledger_entry'::regclass",
         )
         .fetch_all(&mut postgres().await)
         .await;
         let (mut of_sqlite, mut of_postgres) = (of_sqlite.unwrap(), of_postgres.unwrap());
         of_sqlite.sort();
         of_postgres.sort();
-        assert!(of_sqlite.len() > 80, "{of_sqlite:?}");
+        assert!(of_sqlite.len() > 70, "{of_sqlite:?}");
         assert_eq!(of_sqlite, of_postgres);
     }
 

@@ -1,5 +1,5 @@
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::work::{Reply, Start, Work};
 use crate::writer::{Command, Message, QUEUE_MAX, Writer};
 use crate::{
     Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, OperatorAppend, RunFilter, RunRecord, Started, migrate,
-    rules, sql,
+    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, Overview, RunFilter, RunRecord,
+    Started, Wanted, migrate, rules, sql,
 };
 
 /// The ledger in a database. One of them per process and database: it has the only writer.
@@ -34,6 +34,10 @@ pub struct SqlLedger {
     commits: Arc<AtomicU64>,
     cleaner: Cleaner,
     clock: Option<Clock>,
+    /// Tells of runs that may have become claimable.
+    notice: watch::Sender<()>,
+    /// Whether what other processes tell is listened to.
+    listening: AtomicBool,
 }
 
 /// How often opening is tried while another process holds the file.
@@ -78,12 +82,14 @@ impl SqlLedger {
         let (messages, inbox) = mpsc::channel(QUEUE_MAX);
         let (running, writer_running) = watch::channel(());
         let commits = Arc::new(AtomicU64::new(0));
+        let notice = watch::Sender::new(());
         let writer = Writer {
             dialect: Arc::clone(&dialect),
             connection: Some(connection),
             clock: options.now.clone(),
             commits: Arc::clone(&commits),
             running,
+            notice: notice.clone(),
         };
         tokio::spawn(writer.run(inbox));
         Ok(Self {
@@ -93,6 +99,8 @@ impl SqlLedger {
             commits,
             cleaner: Cleaner(options.redactor),
             clock: options.now,
+            notice,
+            listening: AtomicBool::new(false),
         })
     }
 
@@ -179,6 +187,7 @@ impl Ledger for SqlLedger {
             id: run.id,
             workflow: run.workflow,
             definition: run.definition,
+            priority: run.priority,
             claim: run.claim,
         };
         match self.write(Work::Start(Box::new(start))).await? {
@@ -192,11 +201,10 @@ impl Ledger for SqlLedger {
     async fn claim(
         &self,
         by: &ClaimBy,
-        run: Option<&RunId>,
-        early: bool,
+        wanted: &Wanted,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
-        let work = Work::Claim { by: by.clone(), run: run.cloned(), early, at };
+        let work = Work::Claim { by: by.clone(), wanted: wanted.clone(), at };
         match self.write(work).await? {
             Reply::Claim(outcome) => Ok(outcome),
             Reply::Started(_) | Reply::Head(_) | Reply::Done => {
@@ -328,9 +336,24 @@ impl Ledger for SqlLedger {
         found.into_iter().map(rows::effect).collect()
     }
 
-    async fn next_due(&self) -> Result<Option<Timestamp>, LedgerError> {
-        let row = self.read("find what is due next", sql::NEXT_DUE, Vec::new()).await?.pop();
-        row.map(|row| Fields::of("run", row).int("due_at").map(Timestamp)).transpose()
+    async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {
+        let args = vec![self.instant()];
+        let row = self.read("find what is due next", sql::NEXT_DUE, args).await?.pop();
+        let next = row.map(|row| Fields::of("run", row).optional_int("claim_at")).transpose()?;
+        Ok(next.flatten().map(|ms| u64::try_from(ms).unwrap_or(0)))
+    }
+
+    async fn overview(&self) -> Result<Overview, LedgerError> {
+        let loads = self.read("count runs", sql::LOADS, vec![self.instant()]).await?;
+        let workers = self.read("count runs", sql::WORKERS, vec![self.instant()]).await?;
+        rows::overview(loads, workers)
+    }
+
+    fn notices(&self) -> Notices {
+        if !self.listening.swap(true, Ordering::Relaxed) {
+            self.dialect.listen(self.notice.clone(), self.writer_running.clone());
+        }
+        Notices(self.notice.subscribe())
     }
 
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {

@@ -2,11 +2,11 @@
 
 use twice_core::chain::Head;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
-use twice_core::run::{Progress, RunState};
+use twice_core::run::{Priority, Progress, RunState};
 use twice_core::time::Timestamp;
 
 use crate::stored::{Ready, Write};
-use crate::{ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started};
+use crate::{ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started, Wanted};
 
 /// A run to start, ready to be stored.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(crate) struct Start {
     pub(crate) workflow: Name,
     pub(crate) definition: String,
     pub(crate) input: String,
+    pub(crate) priority: Priority,
     pub(crate) entry: Ready,
     pub(crate) claim: Option<ClaimBy>,
 }
@@ -34,6 +35,7 @@ impl Start {
             workflow: self.workflow.clone(),
             definition: self.definition.clone(),
             input,
+            priority: self.priority,
             state: RunState::Ready,
             progress: Progress::default(),
             output: None,
@@ -54,7 +56,7 @@ impl Start {
 #[derive(Debug)]
 pub(crate) enum Work {
     Start(Box<Start>),
-    Claim { by: ClaimBy, run: Option<RunId>, early: bool, at: Timestamp },
+    Claim { by: ClaimBy, wanted: Wanted, at: Timestamp },
     Renew { run: RunId, fence: Fence, lease_ms: u64 },
     Append { write: Write, fence: Fence, progress_made: bool },
     Decide { write: Write, expected_head: Head },
@@ -91,10 +93,12 @@ impl Work {
     pub(crate) const fn run(&self) -> Option<&RunId> {
         match self {
             Self::Start(start) => Some(&start.id),
-            Self::Claim { run, .. } => run.as_ref(),
+            Self::Claim { wanted: Wanted::Run { id, .. }, .. } => Some(id),
             Self::Renew { run, .. } | Self::Observe { run, .. } => Some(run),
             Self::Append { write, .. } | Self::Decide { write, .. } => Some(&write.run),
-            Self::PutDefinition { .. } | Self::PutModule { .. } => None,
+            Self::Claim { wanted: Wanted::Turn(_), .. }
+            | Self::PutDefinition { .. }
+            | Self::PutModule { .. } => None,
         }
     }
 
@@ -132,19 +136,5 @@ impl Work {
     /// How much it adds to a transaction.
     pub(crate) fn entries(&self) -> usize {
         self.write().map_or(1, |write| write.entries.len().max(1))
-    }
-
-    /// Whether it takes whichever run has been due longest.
-    pub(crate) const fn claims_any(&self) -> bool {
-        match self {
-            Self::Claim { run, .. } => run.is_none(),
-            Self::Start(_)
-            | Self::Renew { .. }
-            | Self::Append { .. }
-            | Self::Decide { .. }
-            | Self::Observe { .. }
-            | Self::PutDefinition { .. }
-            | Self::PutModule { .. } => false,
-        }
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Writer {
     pub(crate) commits: Arc<AtomicU64>,
     /// Dropped when the writer has stopped.
     pub(crate) running: watch::Sender<()>,
+    /// Told when a run may have become claimable.
+    pub(crate) notice: watch::Sender<()>,
 }
 
 /// How far a transaction came before the database failed.
@@ -140,8 +142,11 @@ impl Writer {
         let mut connection = self.begin().await.map_err(Failed::Begin)?;
         let clock = self.clock.as_ref().map(|clock| clock().0);
         match stage(&mut *connection, clock, works).await {
-            Ok((replies, true)) => match connection.commit().await {
+            Ok((replies, Some(due))) => match connection.commit(due).await {
                 Ok(()) => {
+                    if due {
+                        self.notice.send_replace(());
+                    }
                     self.commits.fetch_add(1, Ordering::Relaxed);
                     self.connection = Some(connection);
                     Ok(replies)
@@ -155,7 +160,7 @@ impl Writer {
                     Trouble::Lost | Trouble::Unclear => Err(Failed::Commit(error, replies)),
                 },
             },
-            Ok((replies, false)) => {
+            Ok((replies, None)) => {
                 self.undo(connection).await;
                 Ok(replies)
             }
@@ -217,12 +222,12 @@ impl Writer {
     }
 }
 
-/// Stages every write; returns the answers and whether there is anything to commit.
+/// Stages every write; returns the answers and, if there is anything to commit, whether a run becomes claimable by it.
 async fn stage(
     connection: &mut dyn Connection,
     clock: Option<i64>,
     works: &[&Work],
-) -> Result<(Vec<Result<Reply, LedgerError>>, bool), sqlx::Error> {
+) -> Result<(Vec<Result<Reply, LedgerError>>, Option<bool>), sqlx::Error> {
     let mut batch = Batch::load(connection, clock, works).await?;
     let mut replies = Vec::with_capacity(works.len());
     for work in works {
@@ -233,7 +238,7 @@ async fn stage(
         });
     }
     batch.flush().await?;
-    Ok((replies, batch.wrote()))
+    Ok((replies, batch.wrote().then_some(batch.makes_due())))
 }
 
 fn answer(batch: Vec<Command>, replies: Vec<Result<Reply, LedgerError>>) {
@@ -335,6 +340,9 @@ mod tests {
         async fn close_readers(&self) {
             self.inner.close_readers().await;
         }
+        fn listen(&self, notice: watch::Sender<()>, running: watch::Receiver<()>) {
+            self.inner.listen(notice, running);
+        }
         fn judge(&self, error: &sqlx::Error) -> Trouble {
             self.inner.judge(error)
         }
@@ -351,16 +359,16 @@ mod tests {
         async fn begin_alone(&mut self) -> Result<(), sqlx::Error> {
             self.inner.begin_alone().await
         }
-        async fn commit(&mut self) -> Result<(), sqlx::Error> {
+        async fn commit(&mut self, due: bool) -> Result<(), sqlx::Error> {
             let left = self.failing.load(Ordering::Relaxed);
             if left > 0 {
                 self.failing.store(left - 1, Ordering::Relaxed);
                 if left.is_multiple_of(2) {
-                    self.inner.commit().await?;
+                    self.inner.commit(due).await?;
                 }
                 return Err(sqlx::Error::WorkerCrashed);
             }
-            self.inner.commit().await
+            self.inner.commit(due).await
         }
         async fn rollback(&mut self) -> Result<(), sqlx::Error> {
             self.inner.rollback().await
@@ -410,6 +418,7 @@ mod tests {
             clock: None,
             commits: Arc::new(AtomicU64::new(0)),
             running: watch::channel(()).0,
+            notice: watch::Sender::new(()),
         };
         (writer, dialect)
     }

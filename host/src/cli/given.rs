@@ -1,11 +1,13 @@
 //! What the arguments of a command are read as. What is not right is a mistake of usage, with code 2, before anything is
 //! opened.
 
+use std::num::NonZeroUsize;
+
 use serde_json::Value;
 use twice_core::effect::State;
 use twice_core::ids::{EffectId, InvalidId, Name, RunId};
 use twice_core::limits::PAYLOAD_BYTES_MAX;
-use twice_core::run::RunState;
+use twice_core::run::{Priority, RunState};
 use twice_workflow::units::{duration_ms, duration_text};
 
 use crate::crashtest::{PAUSE_MIN_MS, spec};
@@ -36,6 +38,21 @@ pub(super) fn effect(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
+}
+
+/// How urgent a run is.
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    let number = text.parse::<i64>().map_err(|_| "give a whole number from -9 to 9".to_owned())?;
+    Priority::try_from(number).map_err(|problem| problem.to_string())
+}
+
+/// How many runs of a workflow: `NAME=N`.
+pub(super) fn limit_of_workflow(text: &str) -> Result<(Name, NonZeroUsize), String> {
+    let (name, count) =
+        text.split_once('=').ok_or_else(|| "write WORKFLOW=N, e.g. refunds=4".to_owned())?;
+    let name = Name::parse(name).map_err(|problem| problem.to_string())?;
+    let count = count.parse().map_err(|_| format!("`{count}` is no number of runs, 1 or more"))?;
+    Ok((name, count))
 }
 
 /// A state of runs.

@@ -18,7 +18,9 @@ mod run;
 mod runs;
 mod scaffold;
 mod sim;
+mod status;
 pub mod term;
+mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,6 +73,10 @@ enum Command {
     /// List, show, resume and release runs
     #[command(subcommand)]
     Runs(runs::Runs),
+    /// Run what is due, with as many other workers as there are, until told to stop
+    Worker(worker::Worker),
+    /// Show how the runs of each workflow stand, and which workers hold runs
+    Status(status::Status),
     /// List, show and settle effects
     #[command(subcommand)]
     Effects(effects::Effects),
@@ -96,9 +102,13 @@ impl Command {
             Self::Runs(command) => command.prints_json(),
             Self::Effects(command) => command.prints_json(),
             Self::Crashtest(command) => command.json,
-            Self::Init(_) | Self::CrashtestWorker(_) | Self::Demo(_) | Self::ProviderSim(_) => {
-                false
-            }
+            Self::Status(command) => command.json,
+            // A worker prints a document for each run.
+            Self::Init(_)
+            | Self::Worker(_)
+            | Self::CrashtestWorker(_)
+            | Self::Demo(_)
+            | Self::ProviderSim(_) => false,
         }
     }
 }
@@ -132,6 +142,8 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
             Command::Graph(command) => command.run(&out, &place).await,
             Command::Run(command) => command.run(&out, &place).await,
             Command::Runs(command) => command.run(&out, &place).await,
+            Command::Worker(command) => command.run(&out, &place).await,
+            Command::Status(command) => command.run(&out, &place).await,
             Command::Effects(command) => command.run(&out, &place).await,
             Command::Crashtest(command) => command.run(&out, &place).await,
             Command::CrashtestWorker(command) => command.run().await,

@@ -92,6 +92,14 @@ impl Out {
         };
     }
 
+    /// One JSON document on a line of its own, one of several that are the result.
+    pub(super) fn json_line(&self, document: &serde_json::Value) {
+        let mut document = document.clone();
+        self.secrets.read().unwrap_or_else(PoisonError::into_inner).value(&mut document);
+        // A reader that is gone has had what it wanted.
+        let _ = writeln!(io::stdout().lock(), "{document}");
+    }
+
     /// Something that the user should know and that stops nothing.
     pub(super) fn warn(&self, text: &str) {
         let lines: Vec<String> = text.lines().map(visible).collect();

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use twice_core::ids::RunId;
 use twice_core::limits::PAYLOAD_BYTES_MAX;
-use twice_core::run::RunState;
+use twice_core::run::{Priority, RunState};
 use twice_core::time::Clock;
 use twice_ledger::RunRecord;
 use twice_workflow::Project;
@@ -40,7 +40,16 @@ pub(super) struct Run {
     /// Your own key for this run: starting again with it finds the same run
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Start it and do not run it here
+    /// How urgent it is among the runs that wait for a worker: -9 to 9, the greater first
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        allow_negative_numbers = true,
+        value_parser = given::priority
+    )]
+    priority: Priority,
+    /// Start it and leave it to a worker (`twice worker`) or to `runs resume`
     #[arg(long)]
     detach: bool,
     /// How long to stay with a run that waits for an instant before leaving it to a later `runs resume`
@@ -80,8 +89,13 @@ impl Run {
             Some(id) => id.clone(),
             None => RunId::parse(format!("run-{}", open::random_word()?))?,
         };
-        let start =
-            StartRun { id: id.clone(), caller_key: self.key.clone(), input, claim: !self.detach };
+        let start = StartRun {
+            id: id.clone(),
+            caller_key: self.key.clone(),
+            input,
+            priority: self.priority,
+            claim: !self.detach,
+        };
         let (id, end) = match engine.start(&definition, start).await? {
             StartedRun::Created(Some(held)) => {
                 if !self.json {
@@ -101,7 +115,7 @@ impl Run {
                     out.json(&json!({ "run_id": id.as_str(), "state": "ready" }));
                 } else {
                     out.line(&format!(
-                        "run {id} of {} started; run it with `twice runs resume {id}`",
+                        "run {id} of {} started; a worker runs it (`twice worker`), or `twice runs resume {id}`",
                         self.workflow
                     ));
                 }

@@ -212,6 +212,9 @@ fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
     if let Some(reason) = &run.reason {
         out.line(&format!("  {reason}"));
     }
+    if run.priority != 0 {
+        out.line(&format!("  priority {}", run.priority));
+    }
     out.line(&format!("  input   {}", run.input));
     if let Some(output) = &run.output {
         out.line(&format!("  output  {output}"));

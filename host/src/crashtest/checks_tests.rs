@@ -10,7 +10,7 @@ use twice_core::event::{
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{Fence, Name};
 use twice_core::outcome::{RuleId, Verdict};
-use twice_core::run::Progress;
+use twice_core::run::{Priority, Progress};
 use twice_core::time::Timestamp;
 use twice_ledger::RunRecord;
 
@@ -152,6 +152,7 @@ pub(in super::super) fn snapshot(events: &[EffectEvent], state: RunState, live: 
         workflow: name("w"),
         definition: String::new(),
         input: json!({}),
+        priority: Priority::default(),
         state,
         progress: Progress::default(),
         output: Some(json!({ "refund_id": "re-1" })),

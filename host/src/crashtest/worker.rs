@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use twice_core::ids::{Name, RunId, WorkerId};
 use twice_core::redact::Redactor;
+use twice_core::run::Priority;
 use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{Ledger, LedgerOptions, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
@@ -181,7 +182,13 @@ async fn start(
     }
     let definition = Definition::from_text(&config.definition)
         .map_err(|error| CrashtestError::Config(error.to_string()))?;
-    let run = StartRun { id, caller_key: None, input: config.input.clone(), claim: true };
+    let run = StartRun {
+        id,
+        caller_key: None,
+        input: config.input.clone(),
+        priority: Priority::default(),
+        claim: true,
+    };
     match engine.start(&definition, run).await? {
         StartedRun::Created(Some(held)) => Ok(engine.run_held(held).await?),
         StartedRun::Created(None) => {

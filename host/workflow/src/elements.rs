@@ -67,7 +67,7 @@ pub fn of(
 ) -> Result<(Vec<Value>, Vec<ElementId>), ElementsError> {
     let pointer = || fan_out.array.clone();
     let array = source::resolve(&fan_out.array, trusted).map_err(ElementsError::Source)?;
-    let Value::Array(items) = array else {
+    let Value::Array(items) = array.into_owned() else {
         return Err(ElementsError::NotAnArray { pointer: pointer() });
     };
     if items.len() > ELEMENTS_MAX {

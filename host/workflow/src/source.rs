@@ -1,5 +1,7 @@
 //! Trusted sources: where the business object of an effect may come from (I2), and how it is taken from there.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use twice_core::ids::Name;
 
@@ -136,16 +138,18 @@ pub struct Trusted<'a> {
 ///
 /// # Errors
 /// [`SourceError`] when the pointer is not trusted or nothing is there.
-pub fn resolve(pointer: &str, trusted: Trusted<'_>) -> Result<Value, SourceError> {
+pub fn resolve<'v>(pointer: &str, trusted: Trusted<'v>) -> Result<Cow<'v, Value>, SourceError> {
     let nothing = || SourceError::Nothing { pointer: pointer.to_owned() };
     match parse(pointer)? {
-        Source::Input { rest } => trusted.input.pointer(rest).cloned().ok_or_else(nothing),
+        Source::Input { rest } => {
+            trusted.input.pointer(rest).map(Cow::Borrowed).ok_or_else(nothing)
+        }
         Source::Element { rest } => {
             let none = || SourceError::NoElement { pointer: pointer.to_owned() };
-            trusted.element.ok_or_else(none)?.pointer(rest).cloned().ok_or_else(nothing)
+            trusted.element.ok_or_else(none)?.pointer(rest).map(Cow::Borrowed).ok_or_else(nothing)
         }
         Source::Receipt { node, slot, rest } => match (trusted.receipts)(&node, &slot) {
-            Some(receipt) => receipt.pointer(rest).cloned().ok_or_else(nothing),
+            Some(receipt) => receipt.pointer(rest).cloned().map(Cow::Owned).ok_or_else(nothing),
             None => Err(SourceError::NoReceipt { pointer: pointer.to_owned(), node, slot }),
         },
     }
@@ -166,10 +170,11 @@ pub fn object_of(
         }
         (Uses::Once | Uses::Repeat(_), None) => {
             let Some(pointer) = &slot.object else { return Ok(None) };
-            object_text(&resolve(pointer, trusted)?).map(Some)
+            object_text(resolve(pointer, trusted)?.as_ref()).map(Some)
         }
         (Uses::ForEach(array), item) => {
-            let Value::Array(items) = resolve(array, trusted)? else {
+            let array_value = resolve(array, trusted)?;
+            let Value::Array(items) = &*array_value else {
                 return Err(SourceError::NotAnArray { pointer: array.clone() });
             };
             let index = item.and_then(|item| usize::try_from(item).ok());

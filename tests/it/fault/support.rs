@@ -132,6 +132,7 @@ impl Bench {
                     .collect(),
                 ca_file: Some("ca.pem".to_owned()),
                 rate_per_second: None,
+                concurrency: None,
             }),
             operations: BTreeMap::from([(name("refund"), operation.clone())]),
         };

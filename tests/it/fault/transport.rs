@@ -352,6 +352,30 @@ fn a_rate_limit_spaces_requests() {
     });
 }
 
+/// Whoever has no place waits: not longer than the lease lets it, and not on the provider's time.
+#[test]
+fn a_tool_has_so_many_requests_at_a_time() {
+    let late = Row::new("no place", vec![], End::Fault(FaultKind::LeaseTooShort), Verdict::NotSent);
+    let gone = Row::new("gone", vec![], End::Fault(FaultKind::Abandoned), Verdict::NotSent);
+    run(async {
+        let silent = vec![Step::ReadRequest, Step::AwaitClose];
+        let prompt = vec![Step::ReadRequest, reply(201, &[], "{\"id\":\"re_1\"}")];
+        let server = FaultServer::start(None, vec![silent, prompt]).await;
+        let mut bench = Bench::new(&server.url(), operation(), None);
+        bench.http().concurrency = Some(1);
+        bench.operation.contract.timeout_ms = 1_000;
+        let soon = Instant::now() + Duration::from_millis(100);
+        let (silent, prompt, too_late, given_up) =
+            tokio::join!(bench.send(), bench.send(), bench.send_before(soon), give_up(&bench));
+        assert_eq!(End::of(&silent), End::Fault(FaultKind::Timeout), "{silent:?}");
+        // It waited for as long as its own timeout is.
+        assert_eq!(End::of(&prompt), End::Status(201), "{prompt:?}");
+        check_exchange(&late, "limit", &too_late);
+        check_exchange(&gone, "limit", &given_up);
+        assert_eq!(server.finish().await.requests.len(), 2);
+    });
+}
+
 /// A client library that finds a kept connection broken may send again on a new one. Ours must not.
 #[test]
 fn a_stale_connection_is_not_retried() {

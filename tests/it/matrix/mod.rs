@@ -15,6 +15,7 @@ mod retry;
 mod sharing;
 mod simulation;
 mod store;
+mod worker;
 
 use twice_tests::tools;
 

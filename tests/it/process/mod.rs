@@ -11,3 +11,4 @@ mod postgres;
 mod secrets;
 mod shop;
 mod sweep;
+mod worker;

@@ -163,6 +163,25 @@ impl Database<'_> {
     pub fn sql(&self, statements: &str) -> Result<String, String> {
         self.cluster.sql(&self.name, statements)
     }
+
+    /// Transactions per second that `pgbench` makes of a script (its own language), as the superuser, with prepared
+    /// statements.
+    ///
+    /// # Errors
+    /// What it says against the script, or that it told no rate.
+    pub fn pgbench(&self, script: &str, clients: u32, seconds: u32) -> Result<f64, String> {
+        let file = self.cluster.folder.join("pgbench.sql");
+        std::fs::write(&file, script).map_err(|problem| problem.to_string())?;
+        let mut pgbench = self.cluster.tools.command("pgbench");
+        pgbench.args(["--no-vacuum", "--protocol=prepared", "--username=postgres", "--port"]);
+        pgbench.arg(self.cluster.port.to_string()).arg("--host").arg(&self.cluster.folder);
+        pgbench.args([format!("--client={clients}"), format!("--jobs={}", clients.min(2))]);
+        pgbench.arg(format!("--time={seconds}")).arg("--file").arg(&file).arg(&self.name);
+        let said = tools::output(&mut pgbench)?;
+        let rate = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next());
+        let rate = rate.and_then(|rate| rate.parse().ok());
+        rate.ok_or_else(|| format!("pgbench told no rate:\n{said}"))
+    }
 }
 
 fn free_port() -> u16 {

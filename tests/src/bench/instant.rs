@@ -1,7 +1,11 @@
 //! A tool in the same process that answers at once: what is left is the price of Twice.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use twice::tool::{AnyRequest, Call, Driver, Gate, PrepareError, Prepared};
 use twice_core::event::ProbeResult;
 use twice_core::identity::{hash_text, tagged_sha256};
@@ -9,9 +13,49 @@ use twice_core::json;
 use twice_core::outcome::{Answer, Body, Exchange, Fault, FaultKind, Sent};
 use twice_workflow::model::Tool;
 
-/// Answers every request as a payment service answers a refund.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InstantTool;
+/// Answers requests as a payment service answers a refund.
+#[derive(Debug, Clone)]
+pub(super) struct InstantTool {
+    answers: Answers,
+    /// How many requests have come in.
+    requests: Arc<AtomicU32>,
+    answered: Arc<AtomicU32>,
+}
+
+#[derive(Debug, Clone)]
+enum Answers {
+    AtOnce,
+    /// When there is a permit for each.
+    Later(Arc<Semaphore>),
+    /// 429, try again in an hour.
+    Refusal,
+}
+
+impl InstantTool {
+    /// Answers at once.
+    pub(super) fn answering() -> Self {
+        Self::with(Answers::AtOnce)
+    }
+
+    /// Answers as many requests as there are permits; the others wait.
+    pub(super) fn holding(permits: Arc<Semaphore>) -> Self {
+        Self::with(Answers::Later(permits))
+    }
+
+    /// Has no time for anybody.
+    pub(super) fn busy() -> Self {
+        Self::with(Answers::Refusal)
+    }
+
+    fn with(answers: Answers) -> Self {
+        Self { answers, requests: Arc::default(), answered: Arc::default() }
+    }
+
+    /// How many requests wait for an answer.
+    pub(super) fn held(&self) -> u32 {
+        self.requests.load(Ordering::Acquire) - self.answered.load(Ordering::Acquire)
+    }
+}
 
 fn digest(text: &str) -> String {
     hash_text(&tagged_sha256("bench/body", text.as_bytes()))
@@ -45,6 +89,17 @@ impl Driver for InstantTool {
             let fault = Fault { kind: FaultKind::Build, status: None, message };
             return Exchange { sent: Sent::Nothing, result: Err(fault) };
         };
+        self.requests.fetch_add(1, Ordering::AcqRel);
+        match &self.answers {
+            Answers::AtOnce => {}
+            Answers::Later(permits) => {
+                if let Ok(permit) = permits.acquire().await {
+                    permit.forget();
+                }
+            }
+            Answers::Refusal => return refusal(),
+        }
+        self.answered.fetch_add(1, Ordering::AcqRel);
         let result = json!({
             "id": "re_8f14e45fceea167a",
             "object": "refund",
@@ -65,4 +120,15 @@ impl Driver for InstantTool {
     async fn lookup(&self, _call: &Call<'_>) -> (Value, ProbeResult) {
         (Value::Null, ProbeResult::Miss)
     }
+}
+
+fn refusal() -> Exchange {
+    let answer = Answer {
+        status: 429,
+        headers: vec![("retry-after".to_owned(), "3600".to_owned())],
+        body: Body::Empty,
+        body_hash: None,
+        schema_error: None,
+    };
+    Exchange { sent: Sent::Maybe, result: Ok(answer) }
 }

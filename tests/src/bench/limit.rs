@@ -1,12 +1,13 @@
-//! What the database can do at most: rows of the same number and size, without indexes, constraints or triggers, from one
-//! task that does nothing else, under the same promise of durability.
+//! What the database can do at most: rows of the same number and size, without indexes, constraints or triggers, under the
+//! same promise of durability. SQLite: from one task that does nothing else. Postgres: from `pgbench`, a transaction an effect.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use serde::Serialize;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+use twice_test_postgres::Database;
 
 use super::{cpu, percentile};
 
@@ -29,7 +30,7 @@ pub struct Limit {
     pub effects_per_second: f64,
     /// Processor time of the whole process per effect; absent where it cannot be told. Microseconds.
     pub cpu_us_per_effect: Option<f64>,
-    /// How many effects shared a commit.
+    /// How many effects were committed by one statement; the server may let more share one write to the disk.
     pub effects_per_commit: u32,
     /// Rows of entries per effect; rows of effects and runs come on top, two of each per effect as in a sequential run.
     pub entry_rows_per_effect: f64,
@@ -127,6 +128,55 @@ pub(super) async fn batched(written: &Written, commits: u32) -> anyhow::Result<L
         effects_per_second: f64::from(made * GROUPS) / seconds,
         cpu_us_per_effect: cpu.map(|us| us / f64::from(made * GROUPS)),
         effects_per_commit: GROUPS,
+        entry_rows_per_effect: written.entries_per_effect,
+        body_bytes_per_effect: written.body_bytes_per_effect,
+    })
+}
+
+/// What a run needs to be there in the tables of [`pgbench`]: a row that each effect changes.
+const SERVER_TABLES: &str = "\
+    DROP TABLE IF EXISTS bare_entry, bare_projection, bare_run;\
+    CREATE TABLE bare_entry (run_id TEXT, seq BIGINT, fence BIGINT, made_at BIGINT, effect_id TEXT, kind TEXT, body TEXT, \
+    prev_hash BYTEA, hash BYTEA, from_state TEXT, to_state TEXT);\
+    CREATE TABLE bare_projection (id TEXT, run_id TEXT, node TEXT, slot TEXT, idempotency_key TEXT, request_hash TEXT, \
+    state TEXT, updated_at BIGINT);\
+    CREATE TABLE bare_run (id BIGINT PRIMARY KEY, state TEXT, head_seq BIGINT, head_hash BYTEA, updated_at BIGINT) \
+    WITH (fillfactor = 70);\
+    INSERT INTO bare_run SELECT n, 'running', 1, '\\x00', 1 FROM generate_series(0, 1023) AS n";
+
+/// `pgbench` with as many clients as runs are under way, one transaction an effect: the run's row is changed, the effect's
+/// row inserted, its entries appended.
+pub(super) fn pgbench(
+    database: &Database<'_>,
+    written: &Written,
+    clients: u32,
+    seconds: u32,
+) -> anyhow::Result<Limit> {
+    let entries = written.entries_per_effect.round().max(1.0);
+    let body = "x".repeat((written.body_bytes_per_effect / entries).round() as usize);
+    let (hash, other) = ("07".repeat(32), "09".repeat(32));
+    let row = format!(
+        "('{RUN}', 1, 1, 1790000000000, '{EFFECT}', 'authorized', '{body}', '\\x{hash}', '\\x{other}', 'PROPOSED', \
+         'AUTHORIZED')"
+    );
+    let rows = vec![row; entries as usize].join(", ");
+    let script = format!(
+        "BEGIN;\n\
+         UPDATE bare_run SET head_seq = head_seq + 4, head_hash = '\\x{hash}', updated_at = 1790000000000 \
+         WHERE id = :client_id;\n\
+         INSERT INTO bare_projection VALUES ('{EFFECT}', '{RUN}', 'step-1', 'refund', \
+         'refund/run-000001/order-1/full-refund', '{EFFECT}', 'REQUESTED', 1790000000000);\n\
+         INSERT INTO bare_entry VALUES {rows};\n\
+         COMMIT;\n"
+    );
+    let failed = |problem| anyhow!("pgbench: {problem}");
+    database.sql(SERVER_TABLES).map_err(failed)?;
+    let rate = database.pgbench(&script, clients, seconds).map_err(failed)?;
+    database.sql("DROP TABLE bare_entry, bare_projection, bare_run").map_err(failed)?;
+    Ok(Limit {
+        effects_per_second: rate,
+        cpu_us_per_effect: None,
+        effects_per_commit: 1,
         entry_rows_per_effect: written.entries_per_effect,
         body_bytes_per_effect: written.body_bytes_per_effect,
     })

@@ -25,6 +25,7 @@ use twice::engine::observer::Silent;
 use twice::engine::{Engine, EngineError, Parts, RunEnd, StartRun, StartedRun};
 use twice_core::ids::{RunId, WorkerId};
 use twice_core::redact::Redactor;
+use twice_core::run::Priority;
 use twice_core::time::{Clock, Timestamp};
 use twice_ledger::{Ledger, LedgerError};
 use twice_workflow::model::Definition;
@@ -245,7 +246,13 @@ impl World<'_> {
             match task {
                 Task::Resume(run) => engine.resume(&run, true).await,
                 Task::Start(run, input) => {
-                    let start = StartRun { id: run.clone(), caller_key: None, input, claim: true };
+                    let start = StartRun {
+                        id: run.clone(),
+                        caller_key: None,
+                        input,
+                        priority: Priority::default(),
+                        claim: true,
+                    };
                     match engine.start(&definition, start).await? {
                         StartedRun::Created(Some(held)) => engine.run_held(held).await,
                         StartedRun::Created(None) | StartedRun::Existing(_) => {

@@ -10,6 +10,7 @@ use sqlx::Connection as _;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::event::RunEvent;
 use twice_core::ids::{Name, WorkerId};
+use twice_core::run::Priority;
 use twice_core::time::Timestamp;
 use twice_ledger::{
     Append, Claim, ClaimBy, Ledger, LedgerError, LedgerOptions, NewRun, SqlLedger, Started,
@@ -78,6 +79,7 @@ async fn start(ledger: &dyn Ledger) -> Claim {
         definition: DEFINITION.to_owned(),
         input: json!({}),
         identity_alg: 1,
+        priority: Priority::default(),
     };
     let by = ClaimBy {
         worker: WorkerId::parse("first").expect("this is a worker id"),
@@ -89,6 +91,7 @@ async fn start(ledger: &dyn Ledger) -> Claim {
         workflow: name,
         definition: DEFINITION.to_owned(),
         input: json!({}),
+        priority: Priority::default(),
         entry: NewEntry { content: Content::Run(event), at: Timestamp(1) },
         claim: Some(by),
     };

@@ -10,7 +10,9 @@ use twice::engine::boundary::Boundary;
 use twice_core::chain::Head;
 use twice_core::ids::{Fence, RunId};
 use twice_core::time::{Clock as _, Timestamp};
-use twice_ledger::{Append, Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, Started};
+use twice_ledger::{
+    Append, Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, Started, Wanted,
+};
 
 use super::{Plan, Turntable, lock};
 use crate::store::{Between, Kind, Point, StoreFault, indeterminate, not_applied};
@@ -235,18 +237,17 @@ impl Between for Turntable {
     async fn claim(
         &self,
         by: &ClaimBy,
-        run: Option<&RunId>,
-        early: bool,
+        wanted: &Wanted,
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
         let stage = self.stage();
         let kind = stage.seats.count(Point::Claim);
         let claim = async {
-            let before = match run {
-                Some(run) => stage.ledger.run(run).await?,
-                None => None,
+            let before = match wanted {
+                Wanted::Run { id, .. } => stage.ledger.run(id).await?,
+                Wanted::Turn(_) => None,
             };
-            let outcome = stage.ledger.claim(by, run, early, at).await?;
+            let outcome = stage.ledger.claim(by, wanted, at).await?;
             if let (Some(before), ClaimOutcome::Claimed(_)) = (before, &outcome)
                 && before.lease_live
             {

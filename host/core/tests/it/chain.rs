@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use twice_core::chain::{Broken, Content, Entry, Head, NewEntry, Unreadable, seal, verify};
 use twice_core::event::{EffectEvent, RunEvent};
 use twice_core::ids::{EffectId, Fence, RunId};
+use twice_core::run::Priority;
 use twice_core::time::Timestamp;
 
 use crate::fixtures::{
@@ -21,6 +22,7 @@ fn contents() -> Vec<Content> {
             version: 3,
             definition: "sha256:11".to_owned(),
             input: json!({ "order_id": "order-42", "weight": 0.5 }),
+            priority: Priority::default(),
             identity_alg: 1,
         }),
         on_effect(EffectEvent::Proposed(proposal(contract(Some(key()), None)))),

@@ -1,11 +1,13 @@
 //! The only places where databases may differ. A dialect opens connections, begins and ends transactions, locks rows, moves
 //! values across and sorts errors; it knows no statement of the ledger.
 
+mod notify;
 pub(crate) mod postgres;
 mod session;
 pub(crate) mod sqlite;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use crate::value::{Row, Value};
 
@@ -46,8 +48,9 @@ pub(crate) trait Connection: Send {
     async fn begin(&mut self) -> Result<(), sqlx::Error>;
     /// Begins a transaction beside which no other process changes the schema.
     async fn begin_alone(&mut self) -> Result<(), sqlx::Error>;
-    /// Makes the transaction durable.
-    async fn commit(&mut self) -> Result<(), sqlx::Error>;
+    /// Makes the transaction durable. `due`: other processes are told that a run may have become claimable, if the database
+    /// can.
+    async fn commit(&mut self, due: bool) -> Result<(), sqlx::Error>;
     /// Undoes the transaction.
     async fn rollback(&mut self) -> Result<(), sqlx::Error>;
     /// Runs several statements without arguments.
@@ -84,6 +87,9 @@ pub(crate) trait Dialect: Send + Sync {
     async fn read(&self, sql: &'static str, args: Vec<Value>) -> Result<Vec<Row>, sqlx::Error>;
     /// Closes the connections for reading.
     async fn close_readers(&self);
+    /// Passes on to `notice` what other processes tell of runs that may have become claimable, if the database can, until
+    /// `running` is closed.
+    fn listen(&self, notice: watch::Sender<()>, running: watch::Receiver<()>);
     /// What an error means.
     fn judge(&self, error: &sqlx::Error) -> Trouble;
     /// Why a connection could not be opened, and what to do.

@@ -14,7 +14,9 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection as _, Postgres, Row as _, SqlSafeStr, SqlStr,
     TypeInfo, ValueRef,
 };
+use tokio::sync::watch;
 
+use crate::dialect::notify;
 use crate::dialect::session::{self, Place};
 pub(crate) use crate::dialect::session::{is_url, password};
 use crate::dialect::{Connection, Dialect, Held, Migration, Trouble};
@@ -32,6 +34,8 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
 /// A statement timeout that strikes while the server waits for its standbys makes it say "committed" all the same.
 const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
+/// The same, and listeners hear of it when it is durable.
+const COMMIT_DUE: &str = "SET LOCAL statement_timeout = 0; NOTIFY twice_due; COMMIT";
 
 /// As [`BEGIN`], for the schema: behind whoever changes it now, for as long as that takes. The number means nothing but
 /// that it is always the same.
@@ -118,6 +122,10 @@ impl Dialect for PostgresDialect {
 
     async fn close_readers(&self) {
         self.readers.close().await;
+    }
+
+    fn listen(&self, notice: watch::Sender<()>, running: watch::Receiver<()>) {
+        tokio::spawn(notify::listen(self.options.clone(), notice, running));
     }
 
     fn judge(&self, error: &sqlx::Error) -> Trouble {
@@ -207,8 +215,8 @@ impl Connection for Writer {
         self.script(BEGIN_ALONE).await
     }
 
-    async fn commit(&mut self) -> Result<(), sqlx::Error> {
-        self.script(COMMIT).await
+    async fn commit(&mut self, due: bool) -> Result<(), sqlx::Error> {
+        self.script(if due { COMMIT_DUE } else { COMMIT }).await
     }
 
     async fn rollback(&mut self) -> Result<(), sqlx::Error> {

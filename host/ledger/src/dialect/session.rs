@@ -102,6 +102,9 @@ pub(super) fn place(url: &str, options: &LedgerOptions) -> Result<Place, LedgerE
         ("lock_timeout", options.busy_timeout_ms.max(1).to_string()),
         ("statement_timeout", milliseconds(STATEMENT_MAX)),
         ("idle_in_transaction_session_timeout", milliseconds(IDLE_MAX)),
+        // Plans are kept for as long as a session lives. One that was made while a table was still small would walk it for
+        // ever; every statement of ours has an index.
+        ("enable_seqscan", "off".to_owned()),
     ]);
     Ok(Place { location, options })
 }

@@ -4,13 +4,13 @@ use twice_core::ids::Fence;
 use twice_core::limits::CRASHES_MAX;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
-use twice_ledger::{Claim, ClaimOutcome, LedgerError, OperatorAppend};
+use twice_ledger::{Claim, ClaimOutcome, LedgerError, OperatorAppend, Wanted};
 
 use crate::support::{Backend, LEASE_MS, all, append, by, change, parked, run_id};
 
 impl Backend {
     /// Ends a lease, leaving the run in a state.
-    async fn leave(&self, claim: &Claim, state: RunState, due_at: Option<Timestamp>) {
+    pub(crate) async fn leave(&self, claim: &Claim, state: RunState, due_at: Option<Timestamp>) {
         let mut leaving = append(claim, vec![parked(self.at())]);
         leaving.run_change = Some(change(state, due_at));
         self.ledger.append(leaving).await.unwrap();
@@ -85,8 +85,10 @@ async fn a_run_is_claimable_by_state_and_time() {
                 backend.leave(&claim, state, due).await;
                 backend.clock.advance(wait_ms);
                 let run = run_id(&id);
-                let outcome =
-                    backend.ledger.claim(&by("w2"), Some(&run), early_allowed, backend.at()).await;
+                let outcome = backend
+                    .ledger
+                    .claim(&by("w2"), &Wanted::run(&run, early_allowed), backend.at())
+                    .await;
                 assert_eq!(
                     matches!(outcome, Ok(ClaimOutcome::Claimed(_))),
                     expected,
@@ -95,26 +97,6 @@ async fn a_run_is_claimable_by_state_and_time() {
                 );
             }
         }
-    }
-}
-
-#[tokio::test]
-async fn the_next_due_time_is_the_earliest_of_what_waits() {
-    for backend in all().await {
-        assert_eq!(backend.ledger.next_due().await.unwrap(), None, "{}", backend.name);
-        let claims = [
-            backend.start_claimed("r1").await,
-            backend.start_claimed("r2").await,
-            backend.start_claimed("r3").await,
-        ];
-        assert_eq!(backend.ledger.next_due().await.unwrap(), None, "{}", backend.name);
-        backend.leave(&claims[0], RunState::Waiting, Some(Timestamp(3_000_000))).await;
-        backend.leave(&claims[1], RunState::Ready, Some(Timestamp(2_000_000))).await;
-        backend.leave(&claims[2], RunState::Halted, Some(Timestamp(1))).await;
-        assert_eq!(backend.ledger.next_due().await.unwrap(), Some(Timestamp(2_000_000)));
-        backend.clock.advance(2_000_000);
-        backend.claimed("w1", Some("r2")).await;
-        assert_eq!(backend.ledger.next_due().await.unwrap(), Some(Timestamp(3_000_000)));
     }
 }
 
@@ -204,7 +186,7 @@ async fn claims_at_once_get_different_runs() {
             let ledger = std::sync::Arc::clone(&backend.ledger);
             let at = backend.at();
             tokio::spawn(async move {
-                ledger.claim(&by(&format!("w{worker}")), None, false, at).await.unwrap()
+                ledger.claim(&by(&format!("w{worker}")), &Wanted::any(), at).await.unwrap()
             })
         });
         let mut taken = Vec::new();

@@ -4,11 +4,15 @@
 use serde_json::json;
 use twice_core::chain::Head;
 use twice_core::ids::{Fence, RunId};
-use twice_core::run::RunState;
+use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
-use twice_ledger::{Append, ClaimBy, EffectFilter, Ledger, NewRun, OperatorAppend, RunFilter};
+use twice_ledger::{
+    Append, ClaimBy, EffectFilter, Ledger, NewRun, OperatorAppend, RunFilter, Turn, Wanted,
+};
 
-use crate::support::{Backend, LEASE_MS, Story, all, by, change, late, new_run, parked, run_id};
+use crate::support::{
+    Backend, LEASE_MS, Story, all, by, change, late, name, new_run, parked, run_id,
+};
 
 const SEEDS: [u64; 4] = [1, 2, 3, 20_240_607];
 const STEPS: usize = 400;
@@ -84,7 +88,8 @@ async fn play(backend: &Backend, seed: u64) -> Vec<String> {
     for row in ledger.effects(&EffectFilter::default()).await.unwrap() {
         transcript.push(format!("{row:?} {:?}", ledger.effect(&row.id).await.unwrap()));
     }
-    transcript.push(format!("{:?}", ledger.next_due().await));
+    transcript.push(format!("{:?}", ledger.next_due_ms().await));
+    transcript.push(format!("{:?}", ledger.overview().await));
     transcript
 }
 
@@ -101,14 +106,30 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
                 json!(2),
             ]);
             let claim = draw.pick(&[None, Some(worker)]);
-            let new =
-                NewRun { caller_key: key, input, claim, ..new_run(run.as_str(), backend.at()) };
+            let workflow = name(if run.as_str() < "r4" { "refunds" } else { "a" });
+            let priority = draw.pick(&[0, 0, 0, 1, -1]);
+            let new = NewRun {
+                caller_key: key,
+                workflow,
+                input,
+                priority: Priority::try_from(priority).unwrap(),
+                claim,
+                ..new_run(run.as_str(), backend.at())
+            };
             format!("start {:?}", ledger.start_run(new).await)
         }
-        2 | 3 => format!("claim any {:?}", ledger.claim(&worker, None, false, backend.at()).await),
+        2 | 3 => {
+            let after = draw.pick(&[None, Some("a"), Some("refunds"), Some("z")]).map(name);
+            let not = draw.pick(&[vec![], vec![], vec![name("a")], vec![name("refunds")]]);
+            let turn = Wanted::Turn(Turn { after, not });
+            format!("claim next {:?}", ledger.claim(&worker, &turn, backend.at()).await)
+        }
         4 => {
             let early = draw.below(2) == 0;
-            format!("claim {:?}", ledger.claim(&worker, Some(&run), early, backend.at()).await)
+            format!(
+                "claim {:?}",
+                ledger.claim(&worker, &Wanted::run(&run, early), backend.at()).await
+            )
         }
         5 => {
             let fence = fence_of(&**ledger, &run, draw).await;
@@ -223,7 +244,7 @@ async fn a_lease_of_no_length_is_dead_at_once() {
         backend.start("r1").await;
         let none = ClaimBy { lease_ms: 0, ..by("w1") };
         for fence in 1..=3 {
-            match backend.ledger.claim(&none, None, false, backend.at()).await.unwrap() {
+            match backend.ledger.claim(&none, &Wanted::any(), backend.at()).await.unwrap() {
                 twice_ledger::ClaimOutcome::Claimed(claim) => {
                     assert_eq!((claim.fence, claim.run.lease_live), (Fence(fence), false));
                 }

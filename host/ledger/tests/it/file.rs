@@ -11,7 +11,7 @@ use twice_core::time::Timestamp;
 use twice_core::transition;
 use twice_ledger::{
     Claim, ClaimOutcome, EffectFilter, Ledger, LedgerError, LedgerOptions, NewRun, RunFilter,
-    SqlLedger, Started,
+    SqlLedger, Started, Wanted,
 };
 
 use crate::support::{
@@ -219,14 +219,14 @@ async fn a_damaged_run_does_not_keep_others_from_being_claimed() {
         file.ledger.start_run(new_run(run, AT)).await.unwrap();
     }
     execute(&file.path, "UPDATE run SET progress = '{' WHERE id IN ('r1', 'r2')").await.unwrap();
-    let outcome = file.ledger.claim(&by("w1"), None, false, AT).await.unwrap();
+    let outcome = file.ledger.claim(&by("w1"), &Wanted::any(), AT).await.unwrap();
     assert!(
         matches!(&outcome, ClaimOutcome::Claimed(claim) if claim.run.id == run_id("r3")),
         "{outcome:?}"
     );
-    let none = file.ledger.claim(&by("w1"), None, false, AT).await.unwrap();
+    let none = file.ledger.claim(&by("w1"), &Wanted::any(), AT).await.unwrap();
     assert!(matches!(none, ClaimOutcome::Nothing));
-    let named = file.ledger.claim(&by("w1"), Some(&run_id("r1")), false, AT).await;
+    let named = file.ledger.claim(&by("w1"), &Wanted::run(&run_id("r1"), false), AT).await;
     assert!(matches!(named, Err(LedgerError::Corrupt { column: "progress", .. })), "{named:?}");
 }
 
@@ -304,7 +304,7 @@ async fn two_ledgers_share_a_file() {
             let mut mine = Vec::new();
             let worker = twice_ledger::ClaimBy { lease_ms: 600_000, ..by("w1") };
             while let ClaimOutcome::Claimed(claim) =
-                ledger.claim(&worker, None, false, AT).await.unwrap()
+                ledger.claim(&worker, &Wanted::any(), AT).await.unwrap()
             {
                 for _ in 0..5 {
                     ledger.append(append(&claim, vec![parked(AT)])).await.unwrap();
@@ -329,7 +329,7 @@ async fn leases_are_judged_by_the_clock_of_the_database() {
     let file = File::new().await;
     // The host's clock is decades off; nobody looks at it.
     file.ledger.start_run(new_run("r1", Timestamp(i64::MAX / 2))).await.unwrap();
-    let outcome = file.ledger.claim(&by("w1"), None, false, Timestamp(0)).await.unwrap();
+    let outcome = file.ledger.claim(&by("w1"), &Wanted::any(), Timestamp(0)).await.unwrap();
     let ClaimOutcome::Claimed(claim) = outcome else { panic!("{outcome:?}") };
     assert!(claim.run.lease_until.is_some_and(|until| until.0 > 1_700_000_000_000));
     assert!(file.ledger.run(&claim.run.id).await.unwrap().unwrap().lease_live);

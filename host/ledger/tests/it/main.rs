@@ -15,3 +15,4 @@ mod runs;
 mod several;
 mod sharing;
 mod support;
+mod turns;

@@ -7,7 +7,7 @@ use sqlx::Connection as _;
 use twice_core::event::EffectEventKind;
 use twice_core::time::Timestamp;
 use twice_core::{effect::State, transition};
-use twice_ledger::{Claim, ClaimOutcome, Ledger, LedgerError, LedgerOptions, SqlLedger};
+use twice_ledger::{Claim, ClaimOutcome, Ledger, LedgerError, LedgerOptions, SqlLedger, Wanted};
 use twice_test_postgres::{Cluster, Database, PASSWORD, ROLE};
 
 use crate::file::start_claimed;
@@ -69,7 +69,7 @@ async fn the_database_itself_refuses_to_forget() {
         (
             "INSERT INTO ledger_entry SELECT run_id, seq + 1, fence, made_at, effect_id, 'requested', body, hash, \
              sha256('a'), 'CONFIRMED', 'REQUESTED' FROM ledger_entry WHERE kind = 'confirmed'",
-            "violates foreign key constraint",
+            "a move that effects can make",
         ),
         ("UPDATE definition SET body = 'other'", "never updated"),
         ("DELETE FROM definition", "never deleted"),
@@ -189,12 +189,12 @@ async fn a_damaged_run_does_not_keep_others_from_being_claimed() {
         ledger.start_run(new_run(run, AT)).await.unwrap();
     }
     database.sql("UPDATE run SET progress = '{' WHERE id IN ('r1', 'r2')").unwrap();
-    let outcome = ledger.claim(&by("w1"), None, false, AT).await.unwrap();
+    let outcome = ledger.claim(&by("w1"), &Wanted::any(), AT).await.unwrap();
     assert!(
         matches!(&outcome, ClaimOutcome::Claimed(claim) if claim.run.id == run_id("r3")),
         "{outcome:?}"
     );
-    let named = ledger.claim(&by("w1"), Some(&run_id("r1")), false, AT).await;
+    let named = ledger.claim(&by("w1"), &Wanted::run(&run_id("r1"), false), AT).await;
     assert!(matches!(named, Err(LedgerError::Corrupt { column: "progress", .. })), "{named:?}");
 }
 
@@ -371,7 +371,7 @@ async fn waiting_for_another_process_has_an_end() {
         .execute(&mut holder)
         .await
         .unwrap();
-    let outcome = ledger.claim(&by("w1"), None, false, AT).await.unwrap();
+    let outcome = ledger.claim(&by("w1"), &Wanted::any(), AT).await.unwrap();
     assert!(matches!(outcome, ClaimOutcome::Nothing), "{outcome:?}");
     sqlx::raw_sql("COMMIT").execute(&mut holder).await.unwrap();
     ledger.append(append(&claim, vec![parked(AT)])).await.unwrap();

@@ -6,7 +6,7 @@ use twice_core::event::RunEvent;
 use twice_core::ids::Fence;
 use twice_core::run::{NodeProgress, Progress, RunState};
 use twice_core::time::Timestamp;
-use twice_ledger::{ClaimOutcome, LedgerError, NewRun, OperatorAppend, RunChange, Started};
+use twice_ledger::{ClaimOutcome, LedgerError, NewRun, OperatorAppend, RunChange, Started, Wanted};
 
 use crate::support::{Backend, Story, all, append, by, change, name, new_run, parked, run_id};
 
@@ -213,7 +213,7 @@ async fn absent_runs_are_absent() {
             backend.ledger.append(elsewhere).await.err(),
             backend.ledger.append_as_operator(decision).await.err(),
             backend.ledger.renew(&none, Fence(1), 1).await.err(),
-            backend.ledger.claim(&by("w1"), Some(&none), true, backend.at()).await.err(),
+            backend.ledger.claim(&by("w1"), &Wanted::run(&none, true), backend.at()).await.err(),
             backend.ledger.head(&none).await.err(),
         ];
         for error in errors {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use twice_core::ids::Fence;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
-use twice_ledger::{ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, RunFilter, Started};
+use twice_ledger::{
+    ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, RunFilter, Started, Wanted,
+};
 use twice_test_postgres::Cluster;
 
 use crate::file::start_claimed;
@@ -34,7 +36,7 @@ async fn ledgers_on_one_database_claim_different_runs() {
             workers.push(tokio::spawn(async move {
                 let mut mine = Vec::new();
                 while let ClaimOutcome::Claimed(claim) =
-                    ledger.claim(&by, None, false, AT).await.unwrap()
+                    ledger.claim(&by, &Wanted::any(), AT).await.unwrap()
                 {
                     for _ in 0..3 {
                         ledger.append(append(&claim, vec![parked(AT)])).await.unwrap();
@@ -50,7 +52,8 @@ async fn ledgers_on_one_database_claim_different_runs() {
         taken.extend(worker.await.unwrap());
     }
     // Whoever met only rows that others held has left; what was left over is still to be had.
-    while let ClaimOutcome::Claimed(claim) = first.claim(&by("w9"), None, false, AT).await.unwrap()
+    while let ClaimOutcome::Claimed(claim) =
+        first.claim(&by("w9"), &Wanted::any(), AT).await.unwrap()
     {
         taken.push(claim.run.id);
     }
@@ -176,10 +179,11 @@ async fn whoever_lost_the_run_writes_nothing() {
     let (first, second) = (ledger(&database).await, open(&database.url()).await.unwrap());
     let none = ClaimBy { lease_ms: 0, ..by("w1") };
     first.start_run(new_run("r1", AT)).await.unwrap();
-    let ClaimOutcome::Claimed(old) = first.claim(&none, None, false, AT).await.unwrap() else {
+    let ClaimOutcome::Claimed(old) = first.claim(&none, &Wanted::any(), AT).await.unwrap() else {
         panic!("it is due")
     };
-    let ClaimOutcome::Claimed(new) = second.claim(&by("w2"), None, false, AT).await.unwrap() else {
+    let ClaimOutcome::Claimed(new) = second.claim(&by("w2"), &Wanted::any(), AT).await.unwrap()
+    else {
         panic!("its lease is over")
     };
     let before = verified_chain(&*second, &new.run.id).await;
@@ -206,13 +210,13 @@ async fn leases_are_judged_by_the_clock_of_the_database() {
     let (first, second) = (ledger(&database).await, open(&database.url()).await.unwrap());
     first.start_run(new_run("r1", Timestamp(i64::MAX / 2))).await.unwrap();
     let lease = ClaimBy { lease_ms: 600_000, ..by("w1") };
-    let outcome = first.claim(&lease, None, false, Timestamp(0)).await.unwrap();
+    let outcome = first.claim(&lease, &Wanted::any(), Timestamp(0)).await.unwrap();
     let ClaimOutcome::Claimed(claim) = outcome else { panic!("{outcome:?}") };
     let until = claim.run.lease_until.unwrap().0;
     let now = database.sql("SELECT now_ms FROM clock").unwrap().parse::<i64>().unwrap();
     assert!((now + 1..=now + 600_000).contains(&until), "{until} {now}");
     for at in [Timestamp(0), Timestamp(i64::MAX / 2)] {
-        let outcome = second.claim(&by("w2"), Some(&claim.run.id), true, at).await.unwrap();
+        let outcome = second.claim(&by("w2"), &Wanted::run(&claim.run.id, true), at).await.unwrap();
         assert!(matches!(outcome, ClaimOutcome::Nothing), "{outcome:?}");
         assert!(second.run(&claim.run.id).await.unwrap().unwrap().lease_live);
     }

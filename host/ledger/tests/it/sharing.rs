@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use twice_core::ids::Fence;
 use twice_core::time::Timestamp;
-use twice_ledger::{Claim, Ledger, LedgerError, LedgerOptions, SqlLedger};
+use twice_ledger::{Claim, Ledger, LedgerError, LedgerOptions, SqlLedger, Wanted};
 use twice_test_postgres::Cluster;
 
 use crate::support::{
@@ -124,7 +124,11 @@ async fn claim_twenty(ledger: &dyn Ledger) -> Vec<Claim> {
     let mut claims = Vec::new();
     for run in 0..20 {
         ledger.start_run(new_run(&format!("r{run}"), at)).await.unwrap();
-        match ledger.claim(&by("w1"), Some(&run_id(&format!("r{run}"))), false, at).await.unwrap() {
+        match ledger
+            .claim(&by("w1"), &Wanted::run(&run_id(&format!("r{run}")), false), at)
+            .await
+            .unwrap()
+        {
             twice_ledger::ClaimOutcome::Claimed(claim) => claims.push(*claim),
             other => panic!("{other:?}"),
         }

@@ -15,11 +15,11 @@ use twice_core::event::{
 use twice_core::identity::{Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{Fence, Name, RunId, WorkerId};
 use twice_core::outcome::{RuleId, Verdict};
-use twice_core::run::{Progress, RunState};
+use twice_core::run::{Priority, Progress, RunState};
 use twice_core::time::Timestamp;
 use twice_ledger::{
     Append, Claim, ClaimBy, ClaimOutcome, Ledger, LedgerOptions, MemoryLedger, NewRun, RunChange,
-    SqlLedger, Started,
+    SqlLedger, Started, Wanted,
 };
 use twice_test_postgres::Cluster;
 
@@ -113,6 +113,7 @@ pub(crate) fn new_run(id: &str, at: Timestamp) -> NewRun {
         definition: DEFINITION.to_owned(),
         input: input.clone(),
         identity_alg: 1,
+        priority: Priority::default(),
     };
     NewRun {
         id: run_id(id),
@@ -120,6 +121,7 @@ pub(crate) fn new_run(id: &str, at: Timestamp) -> NewRun {
         workflow: name("refunds"),
         definition: DEFINITION.to_owned(),
         input,
+        priority: Priority::default(),
         entry: NewEntry { content: Content::Run(event), at },
         claim: None,
     }
@@ -146,7 +148,8 @@ impl Backend {
 
     pub(crate) async fn claim(&self, worker: &str, run: Option<&str>) -> ClaimOutcome {
         let run = run.map(run_id);
-        self.ledger.claim(&by(worker), run.as_ref(), false, self.at()).await.unwrap()
+        let wanted = run.map_or_else(Wanted::any, |run| Wanted::run(&run, false));
+        self.ledger.claim(&by(worker), &wanted, self.at()).await.unwrap()
     }
 
     pub(crate) async fn claimed(&self, worker: &str, run: Option<&str>) -> Claim {

@@ -97,10 +97,11 @@ impl Provider {
     #[must_use]
     pub fn in_place_of(&self, case: &str, tool: &Tool) -> Tool {
         let mut tool = tool.clone();
-        let ToolKind::Http(HttpTool { base_url, ca_file, rate_per_second, .. }) = &mut tool.kind;
+        let ToolKind::Http(HttpTool { base_url, ca_file, rate_per_second, concurrency, .. }) =
+            &mut tool.kind;
         *base_url = format!("http://127.0.0.1:{}/{case}/{}", self.port, tool.name);
         *ca_file = None;
-        *rate_per_second = None;
+        (*rate_per_second, *concurrency) = (None, None);
         tool
     }
 }

@@ -114,7 +114,7 @@ impl HttpDriver {
             response_bytes_max: operation.response_bytes_max,
             response_schema,
             watched: answer::watched_headers(&operation.declarations),
-            pace: self.paces.get(&call.tool.name, tool.rate_per_second),
+            pace: self.paces.get(&call.tool.name, tool),
         }
     }
 
@@ -182,12 +182,16 @@ impl HttpDriver {
             sent: Sent::Nothing,
             result: Err(fault::not_begun(shut, why)),
         };
-        if let Some(pace) = &terms.pace
-            && let Err(shut) = pace::turn(pace, &gate).await
-        {
-            let why = "the tool's rate limit left no turn before the lease gets too short";
-            return nothing(shut, why);
-        }
+        let _leave = match &terms.pace {
+            Some(pace) => match pace::leave(pace, &gate).await {
+                Ok(leave) => Some(leave),
+                Err(shut) => {
+                    let why = "the tool's limits left no turn before the lease gets too short";
+                    return nothing(shut, why);
+                }
+            },
+            None => None,
+        };
         if let Some(shut) = gate.shut() {
             return nothing(shut, "the lease left no time to send");
         }

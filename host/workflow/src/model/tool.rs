@@ -45,6 +45,9 @@ pub struct HttpTool {
     pub ca_file: Option<String>,
     /// Most requests per second, over all operations.
     pub rate_per_second: Option<u32>,
+    /// Most requests at a time, over all operations.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
 }
 
 /// An operation of a tool.

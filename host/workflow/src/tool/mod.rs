@@ -50,6 +50,7 @@ pub(crate) fn read(
     let base_url = base_url(&table, !secrets.is_empty());
     let ca_file = table.text("ca_file").map(|at| at.value);
     let rate = rate(&table);
+    let concurrency = table.integer("concurrency", 1..=10_000);
     let names: Vec<Name> = secrets.keys().cloned().collect();
     let operations = operations(&table, schemas, &names);
     table.close();
@@ -63,6 +64,7 @@ pub(crate) fn read(
                 secrets: secrets.into_iter().map(|(k, v)| Some((k, v?))).collect::<Option<_>>()?,
                 ca_file,
                 rate_per_second: rate,
+                concurrency,
             }),
             operations: operations?,
         })

@@ -519,6 +519,7 @@ fn times_count_from_the_first_start_and_the_last_failure() {
         version: 1,
         definition: "sha256:0".to_owned(),
         input: json!({}),
+        priority: Default::default(),
         identity_alg: 1,
     });
     run.started("a");

@@ -39,6 +39,20 @@ pub(super) fn tools_and_operations() -> Vec<BTreeSet<Code>> {
                   fix: write a number from 1 to 100000"#]],
         ),
         check(
+            &[(P, r#"kind = "http""#, "kind = \"http\"\nconcurrency = 0")],
+            expect![[r#"
+                tools/payments.toml:4:15: error[TW2005]: `concurrency` is out of range
+                  why: every limit and choice is explicit, so that a slip cannot pass for a decision
+                  fix: write a number from 1 to 10000"#]],
+        ),
+        check(
+            &[(P, r#"kind = "http""#, "kind = \"http\"\nconcurency = 4")],
+            expect![[r#"
+                tools/payments.toml:4:1: error[TW2002]: the tool file has no key `concurency`
+                  why: a key that nothing reads would look like a promise and be none
+                  fix: did you mean `concurrency`?"#]],
+        ),
+        check(
             &[(P, "settle = \"2s\"\n", "")],
             expect![[r#"
             tools/payments.toml:9:1: error[TW2003]: operation `refund` does not state `settle`
