@@ -62,7 +62,7 @@ impl RunView {
             lease_live: run.lease_live,
             fence: run.fence.0,
             crashes: run.crashes,
-            nodes: run.progress.state(&Value::Null)["nodes"].clone(),
+            nodes: run.progress.state(&Value::Null, None)["nodes"].clone(),
             created_at: run.created_at.to_string(),
             updated_at: run.updated_at.to_string(),
         }

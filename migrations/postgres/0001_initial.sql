@@ -30,8 +30,10 @@ CREATE TABLE module_name (
     PRIMARY KEY (name, number)
 );
 
--- Runs: a projection of their entries, and the lease. `claim_at` is the instant since when a worker may take the run: due
--- time, or end of the lease; NULL when none may. Rows leave room beside themselves: nearly every write changes one.
+-- Runs: a projection of their entries, and the lease. `progress` is the checkpoint, which has taken in the entries up to
+-- number `progress_seq`; what stands behind it is folded by whoever goes on with the run. `claim_at` is the instant since
+-- when a worker may take the run: due time, or end of the lease; NULL when none may. Rows leave room beside themselves:
+-- nearly every write changes one.
 CREATE TABLE run (
     id          TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (id <> ''),
     caller_key  TEXT COLLATE "C" UNIQUE,
@@ -42,6 +44,7 @@ CREATE TABLE run (
     state       TEXT COLLATE "C" NOT NULL CHECK (state IN
                     ('ready', 'running', 'waiting', 'halted', 'completed', 'failed', 'quarantined')),
     progress    TEXT COLLATE "C" NOT NULL,
+    progress_seq BIGINT NOT NULL CHECK (progress_seq BETWEEN 1 AND head_seq),
     output      TEXT COLLATE "C",
     reason      TEXT COLLATE "C",
     due_at      BIGINT,
@@ -69,6 +72,7 @@ CREATE TABLE effect (
     run_id          TEXT COLLATE "C" NOT NULL REFERENCES run (id),
     node            TEXT COLLATE "C" NOT NULL,
     visit           BIGINT NOT NULL CHECK (visit >= 0),
+    element         TEXT COLLATE "C" CHECK (element <> ''),
     slot            TEXT COLLATE "C" NOT NULL,
     operation       TEXT COLLATE "C" NOT NULL,
     idempotency_key TEXT COLLATE "C" NOT NULL,
@@ -81,7 +85,7 @@ CREATE TABLE effect (
     last_error      TEXT COLLATE "C",
     updated_at      BIGINT NOT NULL
 ) WITH (fillfactor = 70);
-CREATE INDEX effect_of_step ON effect (run_id, node, visit);
+CREATE INDEX effect_of_step ON effect (run_id, node, visit, element);
 CREATE INDEX effect_held ON effect (id) WHERE held = 1;
 
 -- The transition table of effects, mirrored: an entry whose move is not a row here cannot be written. NONE is the state

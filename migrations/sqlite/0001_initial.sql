@@ -26,8 +26,9 @@ CREATE TABLE module_name (
     PRIMARY KEY (name, number)
 ) STRICT;
 
--- Runs: a projection of their entries, and the lease. `claim_at` is the instant since when a worker may take the run: due
--- time, or end of the lease; NULL when none may.
+-- Runs: a projection of their entries, and the lease. `progress` is the checkpoint, which has taken in the entries up to
+-- number `progress_seq`; what stands behind it is folded by whoever goes on with the run. `claim_at` is the instant since
+-- when a worker may take the run: due time, or end of the lease; NULL when none may.
 CREATE TABLE run (
     id          TEXT    NOT NULL PRIMARY KEY CHECK (id <> ''),
     caller_key  TEXT    UNIQUE,
@@ -38,6 +39,7 @@ CREATE TABLE run (
     state       TEXT    NOT NULL CHECK (state IN
                     ('ready', 'running', 'waiting', 'halted', 'completed', 'failed', 'quarantined')),
     progress    TEXT    NOT NULL,
+    progress_seq INTEGER NOT NULL CHECK (progress_seq BETWEEN 1 AND head_seq),
     output      TEXT,
     reason      TEXT,
     due_at      INTEGER,
@@ -64,6 +66,7 @@ CREATE TABLE effect (
     run_id          TEXT    NOT NULL REFERENCES run (id),
     node            TEXT    NOT NULL,
     visit           INTEGER NOT NULL CHECK (visit >= 0),
+    element         TEXT    CHECK (element <> ''),
     slot            TEXT    NOT NULL,
     operation       TEXT    NOT NULL,
     idempotency_key TEXT    NOT NULL,
@@ -76,7 +79,7 @@ CREATE TABLE effect (
     last_error      TEXT,
     updated_at      INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX effect_of_step ON effect (run_id, node, visit);
+CREATE INDEX effect_of_step ON effect (run_id, node, visit, element);
 CREATE INDEX effect_held ON effect (id) WHERE held = 1;
 
 -- The transition table of effects, mirrored: an entry whose move is not a row here cannot be written. NONE is the state

@@ -6,6 +6,7 @@ use twice_core::chain::{Content, Entry, Head};
 use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, Observation};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::progress::StepId;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{
@@ -215,13 +216,8 @@ impl<B: Between> Ledger for Watched<B> {
         self.0.ledger().effect(id).await
     }
 
-    async fn step_effects(
-        &self,
-        run: &RunId,
-        node: &Name,
-        visit: u32,
-    ) -> Result<Vec<Effect>, LedgerError> {
-        self.0.ledger().step_effects(run, node, visit).await
+    async fn step_effects(&self, run: &RunId, step: &StepId) -> Result<Vec<Effect>, LedgerError> {
+        self.0.ledger().step_effects(run, step).await
     }
 
     async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError> {

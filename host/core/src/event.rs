@@ -8,6 +8,7 @@ use crate::contract::Contract;
 use crate::identity::{Identity, RequestHash};
 use crate::ids::{EffectId, ElementId, Name, WorkerId};
 use crate::outcome::{RuleId, Verdict};
+use crate::progress::StepId;
 use crate::run::Priority;
 use crate::time::Timestamp;
 
@@ -135,6 +136,9 @@ pub struct Proposal {
     pub node: Name,
     /// The visit of that node.
     pub visit: u32,
+    /// The element, in a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element: Option<ElementId>,
     /// The slot through which it asked.
     pub slot: Name,
     /// The tool that performs it.
@@ -153,6 +157,14 @@ pub struct Proposal {
     pub provider_key: String,
     /// The promises of the operation at this time.
     pub contract: Contract,
+}
+
+impl Proposal {
+    /// The step that asked.
+    #[must_use]
+    pub fn step(&self) -> StepId {
+        StepId { node: self.node.clone(), visit: self.visit, element: self.element.clone() }
+    }
 }
 
 /// Why an effect may be sent.
@@ -673,16 +685,19 @@ pub enum StepFailure {
 }
 
 impl StepFailure {
-    /// In words.
+    /// What happened to the step of a node, in words.
     #[must_use]
-    pub fn message(&self) -> &str {
+    pub fn describe(&self, node: &Name) -> String {
         match self {
-            Self::Retryable { message }
-            | Self::Fatal { message }
-            | Self::Trap { message }
-            | Self::Limit { message, .. }
-            | Self::BadOutput { message }
-            | Self::BadRequest { message } => message,
+            Self::Retryable { message } => {
+                format!("node `{node}` asked for a later start: {message}")
+            }
+            Self::Fatal { message } => format!("node `{node}` gave up: {message}"),
+            Self::Trap { message } => format!("node `{node}` trapped: {message}"),
+            Self::Limit { limit, message } => {
+                format!("node `{node}` reached its {limit} limit: {message}")
+            }
+            Self::BadOutput { message } | Self::BadRequest { message } => message.clone(),
         }
     }
 }

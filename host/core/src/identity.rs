@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::ids::{EffectId, Name, RunId};
+use crate::ids::{EffectId, ElementId, Name, RunId};
 use crate::json;
 
 /// The version of the algorithm below; pinned in each run (I9).
@@ -44,6 +44,9 @@ pub enum Scope {
         node: Name,
         /// The visit of the node, from 1.
         visit: u32,
+        /// The element, in a fan-out; left out elsewhere, so that identities from before there were fan-outs stay the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        element: Option<ElementId>,
         /// The slot.
         slot: Name,
     },
@@ -105,13 +108,16 @@ impl Identity {
         };
         let intent = escape(&self.intent);
         let mut key = match &self.scope {
-            Scope::Run { run, node, visit, slot } => {
+            Scope::Run { run, node, visit, element, slot } => {
                 let mut key = format!("{slot}/{run}/{object}/{intent}");
                 if node != slot {
                     key.push_str(&format!("/node={node}"));
                 }
                 if *visit != 1 {
                     key.push_str(&format!("/visit={visit}"));
+                }
+                if let Some(element) = element {
+                    key.push_str(&format!("/element={}", escape(element.as_str())));
                 }
                 key
             }

@@ -14,6 +14,19 @@ use crate::event::{RunEvent, SkipReason};
 use crate::ids::{ElementId, Name};
 use crate::time::Timestamp;
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+const fn one() -> u32 {
+    1
+}
+
 /// A step: one visit of a node, of one element in a fan-out.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,10 +55,12 @@ impl fmt::Display for StepId {
 #[serde(deny_unknown_fields)]
 pub struct Progress {
     /// When the run started, or was last ordered to be tried again; its time limit counts from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// The nodes that have been reached, by name. One that is missing stands before its first visit.
     pub nodes: BTreeMap<Name, NodeProgress>,
     /// How many visits have been completed in all.
+    #[serde(default, skip_serializing_if = "is_default")]
     completed: u64,
 }
 
@@ -56,23 +71,42 @@ pub struct NodeProgress {
     /// Its current visit, from 1.
     pub visit: u32,
     /// Which visit this is since the loop that the node closes was entered, from 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub round: u32,
     /// What has become of the current visit.
     pub standing: Standing,
     /// Whether it is decided that the current visit takes place.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub entered: bool,
     /// Whether it is decided that the loop which the node closes is over.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub left: bool,
     /// The step of the current visit; of no meaning in a fan-out.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub step: StepProgress,
     /// The elements of the current visit, once it is entered, in a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elements: Option<Elements>,
     /// The output of its latest visit; `None` where that was skipped, or none has returned yet.
     pub output: Option<Value>,
     /// When it last returned; the durable clock of the steps after it starts here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
     /// How many visits of the run were completed up to its last one: the order of completion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_as: Option<u64>,
+    /// What the visit before left behind: a step that started before the latest was settled sees this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    earlier: Option<Box<Returned>>,
+}
+
+/// What a visit left behind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Returned {
+    output: Value,
+    finished_at: Timestamp,
+    completed_as: u64,
 }
 
 /// What has become of a visit.
@@ -92,12 +126,20 @@ pub enum Standing {
 #[serde(deny_unknown_fields)]
 pub struct StepProgress {
     /// When it first started, where that is on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
+    /// How many visits were completed when it first started, where that is on record: it sees the outputs of no others,
+    /// however often it is started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<u64>,
     /// How many attempts failed.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub failed_attempts: u32,
     /// The earliest next attempt, when one failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
     /// Why it failed for good, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<String>,
 }
 
@@ -223,11 +265,18 @@ impl NodeProgress {
         standing: Standing::Open,
         entered: false,
         left: false,
-        step: StepProgress { started_at: None, failed_attempts: 0, retry_at: None, gave_up: None },
+        step: StepProgress {
+            started_at: None,
+            seen: None,
+            failed_attempts: 0,
+            retry_at: None,
+            gave_up: None,
+        },
         elements: None,
         output: None,
         finished_at: None,
         completed_as: None,
+        earlier: None,
     };
 
     /// The next visit; what the last one left behind is there until this one is settled.
@@ -237,8 +286,32 @@ impl NodeProgress {
             output: self.output.take(),
             finished_at: self.finished_at,
             completed_as: self.completed_as,
+            earlier: self.earlier.take(),
             ..Self::FIRST
         };
+    }
+
+    /// Puts what the visit before left behind in second place.
+    fn settle(&mut self) {
+        if let (Some(output), Some(finished_at), Some(completed_as)) =
+            (self.output.take(), self.finished_at, self.completed_as)
+        {
+            self.earlier = Some(Box::new(Returned { output, finished_at, completed_as }));
+        }
+    }
+
+    /// Output and end of the latest visit of those that were among the first `seen` to be completed.
+    fn returned(&self, seen: Option<u64>) -> Option<(&Value, Timestamp)> {
+        let in_time = |completed_as| seen.is_none_or(|seen| completed_as <= seen);
+        let latest = self.output.as_ref().zip(self.finished_at).zip(self.completed_as);
+        let latest = latest.filter(|(_, completed_as)| in_time(*completed_as));
+        let earlier = || self.earlier.as_deref().filter(|earlier| in_time(earlier.completed_as));
+        match latest {
+            Some((returned, _)) => Some(returned),
+            // A visit that was skipped, when the step could see it, leaves nothing.
+            None if seen.is_none() => None,
+            None => earlier().map(|earlier| (&earlier.output, earlier.finished_at)),
+        }
     }
 
     fn step_mut(&mut self, element: Option<&ElementId>) -> Option<&mut StepProgress> {
@@ -250,6 +323,7 @@ impl NodeProgress {
 
     fn complete(&mut self, output: Value, at: Timestamp, count: &mut u64) {
         *count += 1;
+        self.settle();
         self.standing = Standing::Completed;
         self.output = Some(output);
         self.finished_at = Some(at);
@@ -287,15 +361,18 @@ impl Progress {
             RunEvent::StepSkipped { node, visit, why } => {
                 let Some(entry) = reached(&mut self.nodes, node, *visit) else { return };
                 entry.standing = Standing::Skipped(*why);
+                entry.settle();
                 entry.output = None;
             }
             RunEvent::LoopDecided { node, visit, again } => {
                 self.loop_decided(node, *visit, again);
             }
             RunEvent::StepStarted { node, visit, element } => {
+                let seen = self.completed;
                 let Some(entry) = reached(&mut self.nodes, node, *visit) else { return };
                 if let Some(step) = entry.step_mut(element.as_ref()) {
                     step.started_at.get_or_insert(at);
+                    step.seen.get_or_insert(seen);
                 }
             }
             RunEvent::StepCompleted { node, visit, element, output, .. } => {
@@ -316,7 +393,7 @@ impl Progress {
                 if let Some(step) = entry.step_mut(element.as_ref()) {
                     step.failed_attempts = *attempt;
                     step.retry_at = *retry_at;
-                    step.gave_up = retry_at.is_none().then(|| cause.message().to_owned());
+                    step.gave_up = retry_at.is_none().then(|| cause.describe(node));
                     if step.gave_up.is_some()
                         && let (Some(element), Some(elements)) = (element, &mut entry.elements)
                         && let Some(index) = elements.position(element)
@@ -373,18 +450,63 @@ impl Progress {
         self.nodes.get(node).map_or(Standing::Open, |node| node.standing)
     }
 
-    /// The state that a node sees: `{ "input": …, "nodes": { "<name>": <the output of its latest visit> } }`, and `element`
+    /// Where a step stands that is on record and has not returned.
+    #[must_use]
+    pub fn step(&self, id: &StepId) -> Option<&StepProgress> {
+        let node = self.nodes.get(&id.node).filter(|node| node.visit == id.visit)?;
+        match &id.element {
+            None => Some(&node.step),
+            Some(element) => {
+                let elements = node.elements.as_ref()?;
+                elements.steps.get(&elements.position(element)?)
+            }
+        }
+    }
+
+    /// When a node last returned, as far as a step can know that saw the first `seen` completed visits.
+    #[must_use]
+    pub fn finished_at(&self, node: &Name, seen: Option<u64>) -> Option<Timestamp> {
+        Some(self.nodes.get(node)?.returned(seen)?.1)
+    }
+
+    /// How many elements its fan-outs have: what a copy of it costs beyond a few entries for each node.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.nodes.values().filter_map(|node| node.elements.as_ref()).map(Elements::total).sum()
+    }
+
+    /// The state that a step sees, which stays the same however often it is started: as [`Progress::state`], with the nodes
+    /// for which `sees` holds, by the first `seen` completed visits.
+    #[must_use]
+    pub fn state_seen(
+        &self,
+        input: &Value,
+        element: Option<&Value>,
+        seen: Option<u64>,
+        sees: impl Fn(&Name) -> bool,
+    ) -> Value {
+        let nodes =
+            self.nodes.iter().filter(|(name, _)| sees(name)).filter_map(|(name, node)| {
+                Some((name.to_string(), node.returned(seen)?.0.clone()))
+            });
+        state(input, nodes.collect(), element)
+    }
+
+    /// The state that a condition sees: `{ "input": …, "nodes": { "<name>": <the output of its latest visit> } }`, and `element`
     /// in a fan-out.
     #[must_use]
     pub fn state(&self, input: &Value, element: Option<&Value>) -> Value {
         let outputs = self.nodes.iter();
         let outputs =
             outputs.filter_map(|(name, node)| Some((name.to_string(), node.output.clone()?)));
-        let nodes: Map<String, Value> = outputs.collect();
-        match element {
-            None => json!({ "input": input, "nodes": nodes }),
-            Some(element) => json!({ "input": input, "nodes": nodes, "element": element }),
-        }
+        state(input, outputs.collect(), element)
+    }
+}
+
+fn state(input: &Value, nodes: Map<String, Value>, element: Option<&Value>) -> Value {
+    match element {
+        None => json!({ "input": input, "nodes": nodes }),
+        Some(element) => json!({ "input": input, "nodes": nodes, "element": element }),
     }
 }
 

@@ -1,14 +1,8 @@
-//! A run: its states and the progress that a checkpoint holds.
+//! A run: its states, and how urgent it is. Where its steps stand is [`crate::progress`].
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-
-use crate::event::RunEvent;
-use crate::ids::Name;
-use crate::time::Timestamp;
 
 /// The states of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -124,93 +118,5 @@ pub struct InvalidPriority(pub i64);
 impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-/// What a checkpoint holds: where each node stands. Folded from run events, like an effect from its own.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Progress {
-    /// The nodes that have been reached, by name.
-    pub nodes: BTreeMap<Name, NodeProgress>,
-}
-
-/// Where a node stands.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NodeProgress {
-    /// Its current visit, from 1.
-    pub visit: u32,
-    /// Attempts of the current visit that failed.
-    pub failed_attempts: u32,
-    /// Its last output; `None` until it returned once.
-    pub output: Option<Value>,
-    /// When it last returned; the durable clock of the steps after it starts here.
-    pub finished_at: Option<Timestamp>,
-}
-
-impl Progress {
-    /// Takes in one more event of the run.
-    pub fn apply(&mut self, event: &RunEvent, at: Timestamp) {
-        match event {
-            RunEvent::StepCompleted { node, visit, output, .. } => {
-                let entry = self.reached(node, *visit);
-                entry.output = Some(output.clone());
-                entry.finished_at = Some(at);
-                entry.failed_attempts = 0;
-            }
-            RunEvent::StepFailed { node, visit, attempt, .. } => {
-                self.reached(node, *visit).failed_attempts = *attempt;
-            }
-            RunEvent::Retried { .. } => {
-                for node in self.nodes.values_mut().filter(|node| node.output.is_none()) {
-                    node.failed_attempts = 0;
-                }
-            }
-            RunEvent::Started { .. }
-            | RunEvent::NodeEntered { .. }
-            | RunEvent::StepSkipped { .. }
-            | RunEvent::LoopDecided { .. }
-            | RunEvent::StepStarted { .. }
-            | RunEvent::Claimed { .. }
-            | RunEvent::Parked { .. }
-            | RunEvent::Halted { .. }
-            | RunEvent::Released { .. }
-            | RunEvent::RequestRefused { .. }
-            | RunEvent::Adopted { .. }
-            | RunEvent::Completed { .. }
-            | RunEvent::Failed { .. }
-            | RunEvent::Quarantined { .. } => {}
-        }
-    }
-
-    fn reached(&mut self, node: &Name, visit: u32) -> &mut NodeProgress {
-        let entry = self.nodes.entry(node.clone()).or_insert(NodeProgress {
-            visit,
-            failed_attempts: 0,
-            output: None,
-            finished_at: None,
-        });
-        if entry.visit != visit {
-            (entry.visit, entry.failed_attempts) = (visit, 0);
-        }
-        entry
-    }
-
-    /// Whether a node has returned.
-    #[must_use]
-    pub fn is_done(&self, node: &Name) -> bool {
-        self.nodes.get(node).is_some_and(|progress| progress.output.is_some())
-    }
-
-    /// The state a node sees: `{ "input": …, "nodes": { "<name>": <its last output> } }`.
-    #[must_use]
-    pub fn state(&self, input: &Value) -> Value {
-        let nodes: Map<String, Value> = self
-            .nodes
-            .iter()
-            .filter_map(|(name, progress)| Some((name.to_string(), progress.output.clone()?)))
-            .collect();
-        json!({ "input": input, "nodes": nodes })
     }
 }

@@ -5,8 +5,9 @@ use serde_json::Value;
 use twice_core::chain::{Entry, Head, NewEntry};
 use twice_core::effect::{Effect, State};
 use twice_core::event::Observation;
-use twice_core::ids::{EffectId, Fence, Name, RunId, WorkerId};
-use twice_core::run::{Priority, Progress, RunState};
+use twice_core::ids::{EffectId, ElementId, Fence, Name, RunId, WorkerId};
+use twice_core::progress::{Progress, StepId};
+use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 
 use crate::LedgerError;
@@ -88,8 +89,10 @@ pub struct RunRecord {
     pub priority: Priority,
     /// Where it stands.
     pub state: RunState,
-    /// The checkpoint.
+    /// The checkpoint. It may lag behind the entries: see [`crate::progress_of`].
     pub progress: Progress,
+    /// The number of the last entry that the checkpoint has taken in.
+    pub progress_seq: i64,
     /// The output, once completed.
     pub output: Option<Value>,
     /// Why it waits, halted or failed.
@@ -117,8 +120,8 @@ pub struct RunRecord {
 pub struct RunChange {
     /// Its new state. Anything but `running` ends the lease.
     pub state: RunState,
-    /// Its new checkpoint.
-    pub progress: Progress,
+    /// Its new checkpoint, which has taken in every entry up to the last of this write; absent, the old one stays.
+    pub progress: Option<Progress>,
     /// Its output.
     pub output: Option<Value>,
     /// Why it waits, halted or failed.
@@ -187,6 +190,8 @@ pub struct EffectRow {
     pub node: Name,
     /// The visit of that node.
     pub visit: u32,
+    /// The element, in a fan-out.
+    pub element: Option<ElementId>,
     /// The slot.
     pub slot: Name,
     /// `tool.operation`.
@@ -316,12 +321,7 @@ pub trait Ledger: Send + Sync + 'static {
     async fn effect(&self, id: &EffectId) -> Result<Option<Effect>, LedgerError>;
 
     /// The effects that a run owns, folded, of one step.
-    async fn step_effects(
-        &self,
-        run: &RunId,
-        node: &Name,
-        visit: u32,
-    ) -> Result<Vec<Effect>, LedgerError>;
+    async fn step_effects(&self, run: &RunId, step: &StepId) -> Result<Vec<Effect>, LedgerError>;
 
     /// A page of effects.
     async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError>;

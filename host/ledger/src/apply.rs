@@ -7,7 +7,7 @@ use twice_core::chain::{self, Content, Entry, Head, NewEntry};
 use twice_core::effect::State;
 use twice_core::event::RunEvent;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
-use twice_core::run::{Progress, RunState};
+use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_core::{json, transition};
 
@@ -75,8 +75,8 @@ impl Batch<'_> {
             entries.push(taken.entry);
             created = Some(Claim { fence: record.fence, head: taken.head, run: record });
         }
-        let progress = serde_json::to_value(Progress::default()).expect("progress is plain data");
-        lock.progress = Some(json::canonical(&progress));
+        let progress = serde_json::to_value(start.progress()).expect("progress is plain data");
+        lock.progress = Some((json::canonical(&progress), 1));
         self.stage_birth(&start.id, birth, lock);
         self.stage_entries(entries);
         Ok(Reply::Started(Box::new(Started::Created(created))))
@@ -345,7 +345,9 @@ fn move_of(
 
 fn change_run(lock: &mut RunLock, change: &Change, now: i64) {
     lock.state = change.state;
-    lock.progress = Some(change.progress.clone());
+    if let Some(progress) = &change.progress {
+        lock.progress = Some((progress.clone(), lock.head.seq));
+    }
     if change.output.is_some() {
         lock.output.clone_from(&change.output);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use twice_core::chain::{Entry, Head};
 use twice_core::effect::State;
-use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::ids::{EffectId, ElementId, Fence, Name, RunId};
 use twice_core::mutation;
 use twice_core::run::{Priority, RunState};
 
@@ -353,6 +353,7 @@ impl<'c> Batch<'c> {
 }
 
 fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {
+    let (progress, progress_seq) = lock.progress.take().unzip();
     vec![
         id.as_str().into(),
         birth.caller_key.into(),
@@ -362,7 +363,8 @@ fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {
         birth.priority.get().into(),
         birth.created_at.into(),
         lock.state.as_str().into(),
-        lock.progress.take().into(),
+        progress.into(),
+        progress_seq.into(),
         lock.output.take().into(),
         lock.reason.clone().into(),
         lock.due_at.into(),
@@ -378,12 +380,14 @@ fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {
 }
 
 fn update_values(id: &RunId, read: (Fence, i64), lock: &mut RunLock) -> Vec<Value> {
+    let (progress, progress_seq) = lock.progress.take().unzip();
     vec![
         id.as_str().into(),
         read.0.0.into(),
         read.1.into(),
         lock.state.as_str().into(),
-        lock.progress.take().into(),
+        progress.into(),
+        progress_seq.into(),
         lock.output.take().into(),
         lock.reason.clone().into(),
         lock.due_at.into(),
@@ -404,6 +408,7 @@ fn effect_values(owner: &RunId, effect: Projection) -> Vec<Value> {
         owner.as_str().into(),
         effect.node.as_str().into(),
         i64::from(effect.visit).into(),
+        effect.element.as_ref().map(ElementId::as_str).into(),
         effect.slot.as_str().into(),
         effect.operation.into(),
         effect.idempotency_key.into(),

@@ -11,6 +11,7 @@ use twice_core::chain::{Content, Entry, Head, NewEntry, seal};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEventKind, Observation};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::progress::StepId;
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
@@ -174,6 +175,7 @@ impl Memory {
         }
         let run = self.run(&write.run)?;
         write.entries.iter().for_each(|ready| run.push(&ready.entry));
+        let seq = run.head().seq;
         if let Some(change) = write.change {
             let record = &mut run.record;
             let damaged = |column, problem: serde_json::Error| LedgerError::Corrupt {
@@ -182,8 +184,11 @@ impl Memory {
                 key: write.run.to_string(),
                 problem: problem.to_string(),
             };
-            record.progress =
-                serde_json::from_str(&change.progress).map_err(|e| damaged("progress", e))?;
+            if let Some(progress) = &change.progress {
+                record.progress =
+                    serde_json::from_str(progress).map_err(|e| damaged("progress", e))?;
+                record.progress_seq = seq;
+            }
             if let Some(output) = &change.output {
                 record.output =
                     Some(serde_json::from_str(output).map_err(|e| damaged("output", e))?);
@@ -402,19 +407,12 @@ impl Ledger for MemoryLedger {
         Ok(rows::fold(own)?.pop())
     }
 
-    async fn step_effects(
-        &self,
-        run: &RunId,
-        node: &Name,
-        visit: u32,
-    ) -> Result<Vec<Effect>, LedgerError> {
+    async fn step_effects(&self, run: &RunId, step: &StepId) -> Result<Vec<Effect>, LedgerError> {
         let memory = self.open()?;
         let entries = memory.runs.get(run).into_iter().flat_map(|run| &run.entries);
         let effects =
             rows::fold(entries.filter(|entry| entry.effect.is_some()).cloned().collect())?;
-        let of_step =
-            |effect: &Effect| effect.proposal.node == *node && effect.proposal.visit == visit;
-        Ok(effects.into_iter().filter(of_step).collect())
+        Ok(effects.into_iter().filter(|effect| effect.proposal.step() == *step).collect())
     }
 
     async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError> {

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use serde_json::Value as Json;
 use twice_core::chain::{Content, Entry, Hash, Head};
 use twice_core::effect::{Effect, State};
-use twice_core::ids::{EffectId, Fence, Name, RunId, WorkerId};
+use twice_core::ids::{EffectId, ElementId, Fence, Name, RunId, WorkerId};
 use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 
@@ -150,6 +150,7 @@ pub(crate) fn run(row: Row) -> Result<(RunRecord, Head), LedgerError> {
     let priority = f.priority()?;
     let state = f.parsed("state", run_state)?;
     let progress = f.parsed("progress", |text| serde_json::from_str(&text))?;
+    let progress_seq = f.int("progress_seq")?;
     let output = f.optional_parsed("output", json)?;
     let reason = f.optional_text("reason")?;
     let due_at = f.optional_int("due_at")?.map(Timestamp);
@@ -169,6 +170,7 @@ pub(crate) fn run(row: Row) -> Result<(RunRecord, Head), LedgerError> {
         priority,
         state,
         progress,
+        progress_seq,
         output,
         reason,
         due_at,
@@ -196,8 +198,8 @@ pub(crate) struct RunLock {
     pub(crate) reason: Option<String>,
     pub(crate) crashes: u32,
     pub(crate) updated_at: i64,
-    /// The new checkpoint, if there is one.
-    pub(crate) progress: Option<String>,
+    /// The new checkpoint and the number of the last entry it has taken in, if there is one.
+    pub(crate) progress: Option<(String, i64)>,
     /// The output, if there is one now.
     pub(crate) output: Option<String>,
 }
@@ -282,6 +284,7 @@ pub(crate) fn effect(row: Row) -> Result<EffectRow, LedgerError> {
         run: f.parsed("run_id", RunId::parse)?,
         node: f.parsed("node", Name::parse)?,
         visit: f.count("visit")?,
+        element: f.optional_parsed("element", ElementId::parse)?,
         slot: f.parsed("slot", Name::parse)?,
         operation: f.text("operation")?,
         idempotency_key: f.text("idempotency_key")?,

@@ -18,7 +18,7 @@ macro_rules! now {
 macro_rules! select_run {
     ($($rest:expr),+) => {
         concat!(
-            "SELECT r.id, r.workflow, r.definition, r.input, r.priority, r.state, r.progress, r.output, r.reason, r.due_at, \
+            "SELECT r.id, r.workflow, r.definition, r.input, r.priority, r.state, r.progress, r.progress_seq, r.output, r.reason, r.due_at, \
              r.worker, r.fence, r.lease_until, r.crashes, r.head_seq, r.head_hash, r.created_at, r.updated_at, \
              CASE WHEN r.state = 'running' AND r.lease_until > ", now!(), " THEN 1 ELSE 0 END \
              FROM run r ", $($rest),+
@@ -61,7 +61,7 @@ macro_rules! select_entry {
 macro_rules! select_effect {
     ($narrow:literal) => {
         concat!(
-            "SELECT l.id, l.run_id, l.node, l.visit, l.slot, l.operation, l.idempotency_key, l.request_hash, l.shown, \
+            "SELECT l.id, l.run_id, l.node, l.visit, l.element, l.slot, l.operation, l.idempotency_key, l.request_hash, l.shown, \
              l.attempts, l.external_id, l.held, l.last_error, l.updated_at FROM (SELECT f.*, \
              CASE WHEN f.state = 'REQUESTED' AND NOT (r.state = 'running' AND r.lease_until > ", now!(), ") \
              THEN 'UNKNOWN' ELSE f.state END AS shown FROM effect f JOIN run r ON r.id = f.run_id WHERE ", $narrow,
@@ -136,7 +136,11 @@ pub(crate) const ENTRIES_OF_EFFECT: &str = select_entry!(
 );
 pub(crate) const ENTRIES_OF_STEP: &str = select_entry!(
     "FROM effect f JOIN ledger_entry e ON e.effect_id = f.id AND e.run_id = f.run_id \
-     WHERE f.run_id = $1 AND f.node = $2 AND f.visit = $3 ORDER BY e.seq"
+     WHERE f.run_id = $1 AND f.node = $2 AND f.visit = $3 AND f.element IS NULL ORDER BY e.seq"
+);
+pub(crate) const ENTRIES_OF_ELEMENT: &str = select_entry!(
+    "FROM effect f JOIN ledger_entry e ON e.effect_id = f.id AND e.run_id = f.run_id \
+     WHERE f.run_id = $1 AND f.node = $2 AND f.visit = $3 AND f.element = $4 ORDER BY e.seq"
 );
 
 pub(crate) const EFFECTS: &str = select_effect!("1 = 1");
@@ -252,9 +256,9 @@ pub(crate) static LOCK_EFFECTS: LazyLock<Bulk> =
 
 pub(crate) static INSERT_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::rows(
-        "INSERT INTO run (id, caller_key, workflow, definition, input, priority, created_at, state, progress, output, reason, \
-         due_at, claim_at, worker, fence, lease_until, crashes, head_seq, head_hash, updated_at) VALUES ",
-        20,
+        "INSERT INTO run (id, caller_key, workflow, definition, input, priority, created_at, state, progress, progress_seq, output, \
+         reason, due_at, claim_at, worker, fence, lease_until, crashes, head_seq, head_hash, updated_at) VALUES ",
+        21,
         "",
     )
 });
@@ -262,13 +266,14 @@ pub(crate) static INSERT_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
 /// Writes a run only if fence and head are still what they were read as (I7); absent texts stay as they are.
 pub(crate) static UPDATE_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::typed_rows(
-        "WITH v (id, fence_read, seq_read, state, progress, output, reason, due_at, claim_at, worker, fence, \
-         lease_until, crashes, head_seq, head_hash, updated_at) AS (VALUES ",
+        "WITH v (id, fence_read, seq_read, state, progress, progress_seq, output, reason, due_at, claim_at, worker, \
+         fence, lease_until, crashes, head_seq, head_hash, updated_at) AS (VALUES ",
         &[
-            "TEXT", "BIGINT", "BIGINT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT", "BIGINT", "TEXT",
-            "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BLOB", "BIGINT",
+            "TEXT", "BIGINT", "BIGINT", "TEXT", "TEXT", "BIGINT", "TEXT", "TEXT", "BIGINT",
+            "BIGINT", "TEXT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BLOB", "BIGINT",
         ],
         ") UPDATE run SET state = v.state, progress = COALESCE(v.progress, run.progress), \
+         progress_seq = COALESCE(v.progress_seq, run.progress_seq), \
          output = COALESCE(v.output, run.output), reason = v.reason, due_at = v.due_at, claim_at = v.claim_at, \
          worker = v.worker, fence = v.fence, lease_until = v.lease_until, crashes = v.crashes, \
          head_seq = v.head_seq, head_hash = v.head_hash, updated_at = v.updated_at \
@@ -278,10 +283,10 @@ pub(crate) static UPDATE_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
 
 pub(crate) static PUT_EFFECTS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::rows(
-        "INSERT INTO effect (id, run_id, node, visit, slot, operation, idempotency_key, request_hash, state, \
+        "INSERT INTO effect (id, run_id, node, visit, element, slot, operation, idempotency_key, request_hash, state, \
          attempts, external_id, held, last_error, updated_at) VALUES ",
-        14,
-        " ON CONFLICT (id) DO UPDATE SET node = excluded.node, visit = excluded.visit, slot = excluded.slot, \
+        15,
+        " ON CONFLICT (id) DO UPDATE SET node = excluded.node, visit = excluded.visit, element = excluded.element, slot = excluded.slot, \
          operation = excluded.operation, idempotency_key = excluded.idempotency_key, \
          request_hash = excluded.request_hash, state = excluded.state, attempts = excluded.attempts, \
          external_id = excluded.external_id, held = excluded.held, last_error = excluded.last_error, \
@@ -316,6 +321,7 @@ fn all() -> Vec<&'static str> {
         HISTORY,
         ENTRIES_OF_EFFECT,
         ENTRIES_OF_STEP,
+        ENTRIES_OF_ELEMENT,
         EFFECTS,
         EFFECTS_OF_RUN,
         EFFECTS_OPEN,

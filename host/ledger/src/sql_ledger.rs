@@ -9,6 +9,7 @@ use twice_core::chain::{Entry, Head};
 use twice_core::effect::{Effect, State};
 use twice_core::event::Observation;
 use twice_core::ids::{EffectId, Fence, Name, RunId};
+use twice_core::progress::StepId;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 
@@ -304,14 +305,17 @@ impl Ledger for SqlLedger {
         Ok(rows::fold(entries)?.pop())
     }
 
-    async fn step_effects(
-        &self,
-        run: &RunId,
-        node: &Name,
-        visit: u32,
-    ) -> Result<Vec<Effect>, LedgerError> {
-        let args = vec![run.as_str().into(), node.as_str().into(), i64::from(visit).into()];
-        let found = self.read("read the effects of a step", sql::ENTRIES_OF_STEP, args).await?;
+    async fn step_effects(&self, run: &RunId, step: &StepId) -> Result<Vec<Effect>, LedgerError> {
+        let StepId { node, visit, element } = step;
+        let mut args = vec![run.as_str().into(), node.as_str().into(), i64::from(*visit).into()];
+        let statement = match element {
+            None => sql::ENTRIES_OF_STEP,
+            Some(element) => {
+                args.push(element.as_str().into());
+                sql::ENTRIES_OF_ELEMENT
+            }
+        };
+        let found = self.read("read the effects of a step", statement, args).await?;
         rows::fold(found.into_iter().map(rows::entry).collect::<Result<_, _>>()?)
     }
 

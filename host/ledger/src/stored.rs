@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEvent, Observation};
-use twice_core::ids::{EffectId, Name, RunId};
+use twice_core::ids::{EffectId, ElementId, Name, RunId};
 use twice_core::json;
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
@@ -22,7 +22,7 @@ const CALLER_KEY_BYTES_MAX: usize = 1_024;
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
     pub(crate) state: RunState,
-    pub(crate) progress: String,
+    pub(crate) progress: Option<String>,
     pub(crate) output: Option<String>,
     pub(crate) reason: Option<String>,
     pub(crate) due_at: Option<i64>,
@@ -34,6 +34,7 @@ pub(crate) struct Projection {
     pub(crate) id: EffectId,
     pub(crate) node: Name,
     pub(crate) visit: u32,
+    pub(crate) element: Option<ElementId>,
     pub(crate) slot: Name,
     pub(crate) operation: String,
     pub(crate) idempotency_key: String,
@@ -54,6 +55,7 @@ impl Projection {
             run: owner.clone(),
             node: self.node.clone(),
             visit: self.visit,
+            element: self.element.clone(),
             slot: self.slot.clone(),
             operation: self.operation.clone(),
             idempotency_key: self.idempotency_key.clone(),
@@ -196,10 +198,11 @@ impl Cleaner {
     }
 
     fn change(&self, change: RunChange) -> Change {
-        let progress = serde_json::to_value(&change.progress).expect("progress is plain data");
         Change {
             state: change.state,
-            progress: self.json(&progress),
+            progress: change.progress.map(|progress| {
+                self.json(&serde_json::to_value(&progress).expect("progress is plain data"))
+            }),
             output: change.output.as_ref().map(|output| self.json(output)),
             reason: self.optional(change.reason.as_deref()),
             due_at: change.due_at.map(|at| at.0),
@@ -214,6 +217,7 @@ impl Cleaner {
             id: effect.id.clone(),
             node: proposal.node.clone(),
             visit: proposal.visit,
+            element: proposal.element.clone(),
             slot: proposal.slot.clone(),
             operation: format!("{}.{}", proposal.tool, proposal.operation),
             idempotency_key: self.shown(&proposal.idempotency_key),

@@ -1,8 +1,9 @@
 //! What the writer is asked to do, and what it answers.
 
-use twice_core::chain::Head;
+use twice_core::chain::{Content, Head, NewEntry};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
-use twice_core::run::{Priority, Progress, RunState};
+use twice_core::progress::Progress;
+use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 
 use crate::stored::{Ready, Write};
@@ -22,6 +23,16 @@ pub(crate) struct Start {
 }
 
 impl Start {
+    /// The checkpoint that has taken in the first entry.
+    pub(crate) fn progress(&self) -> Progress {
+        let NewEntry { content, at } = &self.entry.entry;
+        let event = match content {
+            Content::Run(event) => Some((event, *at)),
+            Content::Effect { .. } => None,
+        };
+        Progress::of(event)
+    }
+
     /// The run as it will be, before anyone claims it.
     pub(crate) fn record(&self) -> Result<RunRecord, LedgerError> {
         let input = serde_json::from_str(&self.input).map_err(|problem| LedgerError::Corrupt {
@@ -37,7 +48,8 @@ impl Start {
             input,
             priority: self.priority,
             state: RunState::Ready,
-            progress: Progress::default(),
+            progress: self.progress(),
+            progress_seq: 1,
             output: None,
             reason: None,
             due_at: None,

@@ -3,11 +3,8 @@
 use anyhow::{anyhow, bail};
 use clap::Args;
 use serde_json::{Value, json};
-use twice_core::chain::Content;
 use twice_core::ids::{Name, RunId};
-use twice_core::limits::PAGE_MAX;
-use twice_core::progress::Progress;
-use twice_ledger::{Ledger, RunRecord};
+use twice_ledger::{Ledger, RunRecord, progress_of};
 use twice_workflow::draw::{self, Line, Mark, Overlay, Shown};
 use twice_workflow::model::{Definition, Node, Slot, Workflow};
 
@@ -46,7 +43,7 @@ impl Graph {
                 let ledger = place.ledger().await?;
                 let record = runs::find(ledger.as_ref(), run).await?;
                 let workflow = self.pinned(ledger.as_ref(), &record).await?;
-                let progress = progress(ledger.as_ref(), &record).await?;
+                let progress = progress_of(ledger.as_ref(), &record).await?;
                 let overlay = Overlay::of(&workflow, &progress, record.state);
                 ledger.close().await;
                 (workflow, Some((record, overlay)))
@@ -104,24 +101,6 @@ impl Graph {
             .await?
             .ok_or_else(|| anyhow!("the definition of run `{}` is not in the ledger", record.id))?;
         Ok(Definition::from_text(&text)?.workflow)
-    }
-}
-
-/// Where the steps of a run stand, by all entries of its own.
-async fn progress(ledger: &dyn Ledger, record: &RunRecord) -> anyhow::Result<Progress> {
-    let mut progress = Progress::default();
-    let mut after = 0;
-    loop {
-        let page = ledger.history(&record.id, after, PAGE_MAX).await?;
-        for entry in &page {
-            if let Content::Run(event) = entry.content()? {
-                progress.apply(&event, entry.at);
-            }
-            after = entry.seq;
-        }
-        if page.len() < PAGE_MAX as usize {
-            return Ok(progress);
-        }
     }
 }
 

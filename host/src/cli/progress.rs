@@ -29,11 +29,11 @@ impl Observer for Watch {
                 "  took the run over from a worker that vanished".to_owned()
             }
             Progress::Claimed { takeover: false } => return,
-            Progress::StepStarted { node, attempt: 1 } => format!("  {node}: started"),
-            Progress::StepStarted { node, attempt } => {
-                format!("  {node}: started, attempt {attempt}")
+            Progress::StepStarted { step, attempt: 1 } => format!("  {step}: started"),
+            Progress::StepStarted { step, attempt } => {
+                format!("  {step}: started, attempt {attempt}")
             }
-            Progress::StepCompleted { node } => format!("  {node}: done"),
+            Progress::StepCompleted { step } => format!("  {step}: done"),
             Progress::StepFailed { message, retry_at, .. } => match retry_at {
                 Some(at) => format!("  {message}; started again at {at}"),
                 None => format!("  {message}"),
@@ -45,7 +45,7 @@ impl Observer for Watch {
                 self.out.status_line("    ", state.as_str(), &after);
                 return;
             }
-            Progress::Log { node, level, message } => format!("    {node} {level}: {message}"),
+            Progress::Log { step, level, message } => format!("    {step} {level}: {message}"),
         };
         self.out.line(&line);
     }

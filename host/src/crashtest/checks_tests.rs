@@ -10,7 +10,8 @@ use twice_core::event::{
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{Fence, Name};
 use twice_core::outcome::{RuleId, Verdict};
-use twice_core::run::{Priority, Progress};
+use twice_core::progress::Progress;
+use twice_core::run::Priority;
 use twice_core::time::Timestamp;
 use twice_ledger::RunRecord;
 
@@ -32,7 +33,13 @@ fn run() -> RunId {
 
 pub(in super::super) fn proposal(key: bool, amount: i64) -> Proposal {
     let (node, tool, operation) = (name("refund"), name("payments"), name("refund"));
-    let scope = Scope::Run { run: run(), node: node.clone(), visit: 1, slot: name("refund") };
+    let scope = Scope::Run {
+        run: run(),
+        node: node.clone(),
+        visit: 1,
+        element: None,
+        slot: name("refund"),
+    };
     let identity = Identity {
         alg: IDENTITY_ALG,
         scope,
@@ -50,6 +57,7 @@ pub(in super::super) fn proposal(key: bool, amount: i64) -> Proposal {
     Proposal {
         node,
         visit: 1,
+        element: None,
         slot: name("refund"),
         request_hash: RequestHash::of(&tool, "1", &operation, &args, &[]),
         tool,
@@ -155,6 +163,7 @@ pub(in super::super) fn snapshot(events: &[EffectEvent], state: RunState, live: 
         priority: Priority::default(),
         state,
         progress: Progress::default(),
+        progress_seq: 1,
         output: Some(json!({ "refund_id": "re-1" })),
         reason: None,
         due_at: None,

@@ -21,6 +21,8 @@ pub struct HeldRun {
     pub(super) claim: Claim,
     pub(super) lease: Arc<LeaseClock>,
     pub(super) created_now: bool,
+    /// Whether it was taken before it was due, so that what waits for an instant is not to wait.
+    pub(super) early: bool,
 }
 
 impl HeldRun {
@@ -56,7 +58,9 @@ impl Engine {
         let asked = Instant::now();
         let now = self.parts.clock.now();
         match self.parts.ledger.claim(&self.claim_by(), &Wanted::run(id, early), now).await? {
-            ClaimOutcome::Claimed(claim) => self.run_held(self.held(*claim, asked, false)).await,
+            ClaimOutcome::Claimed(claim) => {
+                self.run_held(HeldRun { early, ..self.held(*claim, asked, false) }).await
+            }
             ClaimOutcome::Quarantined(_) => Ok(RunEnd::Quarantined),
             ClaimOutcome::Nothing => self.standing(id).await,
         }
@@ -148,7 +152,7 @@ impl Engine {
         let event = RunEvent::Parked { why: why.to_owned(), until: Some(until) };
         let change = RunChange {
             state: RunState::Waiting,
-            progress: run.progress,
+            progress: None,
             output: None,
             reason: Some(why.to_owned()),
             due_at: Some(until),
@@ -170,6 +174,11 @@ impl Engine {
     }
 
     pub(super) fn held(&self, claim: Claim, asked: Instant, created_now: bool) -> HeldRun {
-        HeldRun { claim, lease: LeaseClock::new(asked, self.parts.lease_ms), created_now }
+        HeldRun {
+            claim,
+            lease: LeaseClock::new(asked, self.parts.lease_ms),
+            created_now,
+            early: false,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A pinned definition with its schemas, policies and components made ready to run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use serde_json::Value;
 use twice_core::ids::Name;
 use twice_sandbox::{CallLimits, Component};
 use twice_workflow::model::{Definition, Node, Operation, Slot, Tool};
+use twice_workflow::plan::{self, Graph};
 use twice_workflow::policy::Policy;
 use twice_workflow::schema::Schema;
 
@@ -19,6 +20,43 @@ pub struct Compiled {
     pub definition: Definition,
     /// Its nodes, in their order.
     pub nodes: Vec<CompiledNode>,
+    /// Its graph.
+    pub graph: Graph,
+    /// By node, those whose outputs its steps see.
+    pub sees: Vec<BTreeSet<Name>>,
+    /// The nodes whose receipts conditions and fan-outs rest on.
+    pub sources: BTreeSet<Name>,
+}
+
+impl Compiled {
+    /// A definition with its nodes made ready.
+    #[must_use]
+    pub fn new(digest: String, definition: Definition, nodes: Vec<CompiledNode>) -> Self {
+        let workflow = &definition.workflow;
+        let graph = Graph::of(workflow);
+        let name = |at: usize| workflow.nodes[at].name.clone();
+        let related = graph.related().into_iter();
+        let sees = related.map(|seen| seen.into_iter().map(name).collect()).collect();
+        let sources = plan::sources(workflow);
+        Self { digest, graph, sees, sources, nodes, definition }
+    }
+
+    /// The place of a node.
+    #[must_use]
+    pub fn place(&self, node: &Name) -> Option<usize> {
+        self.nodes.iter().position(|known| known.node.name == *node)
+    }
+
+    /// Whether the start of a step of a node is put on record: where a time limit counts from it, and where steps may be under
+    /// way beside each other, which tells what it saw and that it has to be settled if the run fails elsewhere.
+    #[must_use]
+    pub fn records_start(&self, node: usize) -> bool {
+        let is_apart = |sees: &BTreeSet<Name>| sees.len() < self.nodes.len();
+        self.nodes[node].node.timeout_ms.is_some()
+            || self.definition.workflow.timeout_ms.is_some()
+            || self.nodes.iter().any(|node| node.node.for_each.is_some())
+            || self.sees.iter().any(is_apart)
+    }
 }
 
 /// A node that is ready to run.

@@ -16,10 +16,9 @@ use twice_core::time::Timestamp;
 use super::boundary::Boundary;
 use super::compiled::{CompiledSlot, Permission};
 use super::error::EngineError;
-use super::gateway::policy_state;
 use super::late::Request;
-use super::session::Session;
 use super::step::StepContext;
+use super::step_session::StepSession;
 use crate::tool::{AnyRequest, Call, Prepared};
 
 /// Most requests that one step has under way at a time; more wait for their turn.
@@ -67,7 +66,7 @@ enum Reply {
 /// # Errors
 /// [`EngineError`] when the ledger fails; nothing was sent after the failure.
 pub(super) async fn drive(
-    session: &mut Session,
+    session: &mut StepSession,
     context: &StepContext,
     ids: &[EffectId],
 ) -> Result<Option<Stop>, EngineError> {
@@ -106,7 +105,7 @@ enum Planned {
 
 /// Records what needs no network, until the next thing about an effect does.
 fn plan(
-    session: &mut Session,
+    session: &mut StepSession,
     context: &StepContext,
     id: &EffectId,
 ) -> Result<Planned, EngineError> {
@@ -150,8 +149,8 @@ fn plan(
     }
 }
 
-fn authorize(session: &Session, effect: &Effect, slot: &CompiledSlot) -> EffectEvent {
-    match slot.permission(&effect.proposal.args, || policy_state(session)) {
+fn authorize(session: &StepSession, effect: &Effect, slot: &CompiledSlot) -> EffectEvent {
+    match slot.permission(&effect.proposal.args, || session.state()) {
         Permission::Permitted(policy) => EffectEvent::Authorized(Authorization {
             policy,
             request_hash: effect.proposal.request_hash.clone(),
@@ -231,7 +230,7 @@ fn call<'a>(effect: &'a Effect, slot: &'a CompiledSlot) -> Call<'a> {
 }
 
 async fn perform(
-    session: &mut Session,
+    session: &mut StepSession,
     context: &StepContext,
     moves: Vec<Move>,
 ) -> Result<(), EngineError> {
@@ -273,7 +272,7 @@ async fn look_up(context: &StepContext, effect: Box<Effect>) -> Reply {
 }
 
 async fn take_in(
-    session: &mut Session,
+    session: &mut StepSession,
     context: &StepContext,
     reply: Reply,
 ) -> Result<(), EngineError> {
@@ -318,7 +317,7 @@ async fn take_in(
 ///
 /// # Errors
 /// [`EngineError::History`].
-pub(super) fn abandon(session: &mut Session) -> Result<(), EngineError> {
+pub(super) fn abandon(session: &mut StepSession) -> Result<(), EngineError> {
     let open: Vec<EffectId> = session
         .effects()
         .filter(|effect| effect.state == State::Requested)

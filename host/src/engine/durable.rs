@@ -2,7 +2,8 @@
 //! again sees the same values in the same order.
 
 use sha2::{Digest, Sha256};
-use twice_core::ids::{Name, RunId};
+use twice_core::ids::RunId;
+use twice_core::progress::StepId;
 use twice_core::time::Timestamp;
 
 /// Starts when the step became due and moves to the time of each answer.
@@ -28,7 +29,7 @@ impl DurableClock {
     }
 }
 
-/// SHA-256 in counter mode over run, node and visit.
+/// SHA-256 in counter mode over run, node, visit and, in a fan-out, element.
 #[derive(Debug)]
 pub(super) struct DurableRandom {
     seed: [u8; 32],
@@ -39,11 +40,14 @@ pub(super) struct DurableRandom {
 impl DurableRandom {
     /// The stream of one step.
     #[must_use]
-    pub(super) fn new(run: &RunId, node: &Name, visit: u32) -> Self {
-        let seed = twice_core::identity::tagged_sha256(
-            "twice/random/v1",
-            format!("{run}/{node}/{visit}").as_bytes(),
-        );
+    pub(super) fn new(run: &RunId, step: &StepId) -> Self {
+        let StepId { node, visit, element } = step;
+        let mut of = format!("{run}/{node}/{visit}");
+        if let Some(element) = element {
+            // Only the last part may hold a `/`.
+            of.push_str(&format!("/{element}"));
+        }
+        let seed = twice_core::identity::tagged_sha256("twice/random/v1", of.as_bytes());
         Self { seed, block: 0, buffer: Vec::new() }
     }
 
@@ -62,18 +66,26 @@ impl DurableRandom {
 
 #[cfg(test)]
 mod tests {
+    use twice_core::ids::{ElementId, Name};
+
     use super::*;
 
     #[test]
     fn random_is_the_same_for_the_same_step_however_it_is_read() {
         let run = RunId::parse("run-1").unwrap();
-        let node = Name::parse("pay").unwrap();
-        let mut whole = DurableRandom::new(&run, &node, 1);
-        let mut parts = DurableRandom::new(&run, &node, 1);
+        let step = |visit, element: Option<&str>| StepId {
+            node: Name::parse("pay").unwrap(),
+            visit,
+            element: element.map(|id| ElementId::parse(id).unwrap()),
+        };
+        let mut whole = DurableRandom::new(&run, &step(1, None));
+        let mut parts = DurableRandom::new(&run, &step(1, None));
         let mut joined = parts.next(7);
         joined.extend(parts.next(93));
         assert_eq!(whole.next(100), joined);
-        assert_ne!(DurableRandom::new(&run, &node, 2).next(8), joined[..8]);
+        for other in [step(2, None), step(1, Some("1")), step(1, Some("2"))] {
+            assert_ne!(DurableRandom::new(&run, &other).next(8), joined[..8]);
+        }
     }
 
     #[test]

@@ -59,6 +59,9 @@ pub enum EngineError {
         /// What was to be recorded, never the value.
         what: &'static str,
     },
+    /// A write of the run failed, and with it everything else that was recorded of it here.
+    #[error("a write of the run failed; it goes on when it is taken again")]
+    GivenUp,
     /// The lease was lost while a step ran; whoever has the run now goes on with it.
     #[error("the lease was lost; another worker has the run")]
     LeaseLost,

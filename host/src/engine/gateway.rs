@@ -1,8 +1,9 @@
 //! What stands behind a component's imports while a step runs: turns requests into effects, answers from the ledger what
 //! is answered there, and drives the rest.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use serde_json::Value;
 use twice_core::effect::{Effect, Hold, Meant, State};
 use twice_core::event::{
     Conflict, ConflictDecision, ConflictRule, EffectEvent, Proposal, RunEvent,
@@ -11,26 +12,27 @@ use twice_core::identity::RequestHash;
 use twice_core::ids::{EffectId, Name};
 use twice_core::json;
 use twice_core::mutation;
+use twice_core::progress::StepId;
 use twice_core::time::Timestamp;
 use twice_sandbox::{EffectAnswer, EffectRequest, Host, LogLevel, Position, Suspend};
 
 use super::boundary::Boundary;
-use super::compiled::{CompiledNode, CompiledSlot};
+use super::compiled::CompiledSlot;
 use super::drive::{self, Stop};
 use super::durable::{DurableClock, DurableRandom};
 use super::error::EngineError;
 use super::observer::Progress;
 use super::resolve::{self, Counters, Receipts, Refusal};
-use super::session::Session;
 use super::step::StepContext;
+use super::step_session::StepSession;
 
 /// How long a run waits before it looks again at an effect that another run owns. Milliseconds.
 const SHARED_POLL_MS: u64 = 1_000;
 
 /// The host side of one call of a node.
 pub(super) struct Gateway {
-    /// The run's session; handed back when the call ends.
-    pub(super) session: Session,
+    /// The step's session; handed back when the call ends.
+    pub(super) session: StepSession,
     /// Why the call was suspended, when it was.
     pub(super) stop: Option<Result<Stop, EngineError>>,
     /// The effects that were asked for in this call.
@@ -57,17 +59,21 @@ impl Gateway {
     /// The gateway of one call.
     #[must_use]
     pub(super) fn new(
-        session: Session,
+        session: StepSession,
         context: StepContext,
         receipts: Receipts,
         since: Timestamp,
         attempt: u32,
     ) -> Self {
-        let node = &context.node().node.name;
-        let position =
-            Position { run: session.id().to_string(), node: node.to_string(), visit: 1, attempt };
+        let step = &session.step;
+        let position = Position {
+            run: session.id().to_string(),
+            node: step.node.to_string(),
+            visit: step.visit,
+            attempt,
+        };
         Self {
-            random: DurableRandom::new(session.id(), node, 1),
+            random: DurableRandom::new(session.id(), step),
             clock: DurableClock::new(since),
             stop: None,
             asked: Vec::new(),
@@ -144,14 +150,8 @@ impl Gateway {
             };
             return Ok(Ok(self.refuse(request, refusal)));
         };
-        let proposed = resolve::propose(
-            &self.session,
-            node,
-            slot,
-            request,
-            &self.receipts,
-            &mut self.counters,
-        );
+        let proposed =
+            resolve::propose(&self.session, slot, request, &self.receipts, &mut self.counters);
         let mut proposal = match proposed {
             Ok(proposal) => proposal,
             Err(refusal) => return Ok(Ok(self.refuse(request, refusal))),
@@ -172,10 +172,10 @@ impl Gateway {
             let known = self.session.effect(&id).cloned();
             let known = match known {
                 None if slot.slot.shared => match self.session.shared_effect(&id).await? {
-                    Some(effect) if effect.run != *self.session.id() => {
-                        return Ok(self.foreign(effect, &proposal));
+                    Some(effect) if !self.is_own(&effect) => {
+                        return Ok(self.foreign(&effect, &proposal));
                     }
-                    other => other,
+                    other => other.map(Arc::unwrap_or_clone),
                 },
                 known => known,
             };
@@ -190,8 +190,8 @@ impl Gateway {
                     self.session.record(&id, EffectEvent::Proposed(proposal))?;
                     return Ok(Ok(self.own(id, request_hash)));
                 }
-                Some(effect) if self.leads_on(&effect, &proposal, node, slot).await? => {
-                    proposal = resolve::next_generation(&proposal, node, slot);
+                Some(effect) if self.leads_on(&effect, &proposal, slot).await? => {
+                    proposal = resolve::next_generation(&proposal, slot);
                 }
                 Some(effect) => {
                     // I6: asked for twice in this very call with other args, nobody knows which was meant. The first is
@@ -217,14 +217,13 @@ impl Gateway {
         &self,
         effect: &Effect,
         proposal: &Proposal,
-        node: &CompiledNode,
         slot: &CompiledSlot,
     ) -> Result<bool, EngineError> {
         match effect.meant_by(&proposal.request_hash) {
             Meant::This => Ok(false),
             Meant::NextGeneration => Ok(true),
             Meant::Undecided if effect.is_renewed() => {
-                let next = resolve::effect_id(&resolve::next_generation(proposal, node, slot));
+                let next = resolve::effect_id(&resolve::next_generation(proposal, slot));
                 Ok(self.session.effect(&next).is_some()
                     || slot.slot.shared && self.session.shared_effect(&next).await?.is_some())
             }
@@ -299,31 +298,48 @@ impl Gateway {
         Ok(())
     }
 
-    /// A shared effect that another run owns: its receipt is adopted, its settling waited for.
-    fn foreign(&mut self, effect: Effect, proposal: &Proposal) -> Result<Routed, Stop> {
+    /// Whether this very step asked for an effect first.
+    fn is_own(&self, effect: &Effect) -> bool {
+        effect.run == *self.session.id() && effect.proposal.step() == self.session.step
+    }
+
+    /// A shared effect that another run, or another step of this one, owns: its receipt is adopted, its settling waited for.
+    fn foreign(&self, effect: &Effect, proposal: &Proposal) -> Result<Routed, Stop> {
+        let elsewhere = effect.run != *self.session.id();
+        let owner = if elsewhere {
+            format!("run {}", effect.run)
+        } else {
+            format!("step {} of this run", effect.proposal.step())
+        };
         if effect.proposal.request_hash != proposal.request_hash {
             return Err(Stop::Person {
                 why: format!(
-                    "effect {} is shared with run {}, which requested it with other args ({} there, {} here); nothing was sent. Change the input or the workflow, or let the receipt of that run stand",
-                    effect.id, effect.run, effect.proposal.args, proposal.args
+                    "effect {} is shared with {owner}, which requested it with other args ({} there, {} here); nothing was sent. Change the input or the workflow, or let the receipt of {} stand",
+                    effect.id,
+                    effect.proposal.args,
+                    proposal.args,
+                    if elsewhere { "that run" } else { "that step" }
                 ),
             });
         }
         if !effect.state.is_final() || effect.hold.is_some() {
             return Err(Stop::Wait {
                 until: self.session.now().plus_ms(SHARED_POLL_MS),
-                why: format!("effect {} is being performed by run {}", effect.id, effect.run),
+                why: format!("effect {} is being performed by {owner}", effect.id),
             });
         }
-        self.session.record_run(RunEvent::Adopted { effect: effect.id.clone() });
-        Ok(Routed::Foreign(Box::new(effect)))
+        if elsewhere {
+            self.session.record_run(RunEvent::Adopted { effect: effect.id.clone() });
+        }
+        Ok(Routed::Foreign(Box::new(effect.clone())))
     }
 
     fn refuse(&mut self, request: &EffectRequest, refusal: Refusal) -> Routed {
+        let StepId { node, visit, element } = self.session.step.clone();
         self.session.record_run(RunEvent::RequestRefused {
-            node: self.context.node().node.name.clone(),
-            visit: 1,
-            element: None,
+            node,
+            visit,
+            element,
             slot: excerpt(&request.slot),
             policy: refusal.policy.to_owned(),
             message: excerpt(&refusal.message),
@@ -413,13 +429,6 @@ impl Host for Gateway {
             LogLevel::Warn => "warn",
             LogLevel::Error => "error",
         };
-        let node = &self.context.node().node.name;
-        self.session.observe(&Progress::Log { node, level, message });
+        self.session.observe(&Progress::Log { step: &self.session.step, level, message });
     }
-}
-
-/// The state that policies see: the run's input and what its nodes returned.
-#[must_use]
-pub(super) fn policy_state(session: &Session) -> Value {
-    session.progress.state(&session.run.input)
 }

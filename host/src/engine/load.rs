@@ -35,7 +35,7 @@ impl Engine {
             let component = self.component(&node.component, pinned).await?;
             nodes.push(CompiledNode { node: node.clone(), component, slots });
         }
-        let compiled = Arc::new(Compiled { digest: digest.to_owned(), definition, nodes });
+        let compiled = Arc::new(Compiled::new(digest.to_owned(), definition, nodes));
         lock(&self.compiled).insert(digest.to_owned(), Arc::clone(&compiled));
         Ok(compiled)
     }

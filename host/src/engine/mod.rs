@@ -1,8 +1,9 @@
 //! The executor: claims runs, runs their steps, and does what the rules in `twice-core` say about their effects. It owns
 //! no rules itself.
 //!
-//! Reading order: `start` and `claim` lead to a run that is held; `run` takes it on, step by step (`step`); what a step asks
-//! for comes in at `gateway` and is done in `drive`; `session` is the one way to the ledger.
+//! Reading order: `start` and `claim` lead to a run that is held; `run` takes it on, and `schedule` has its steps (`step`)
+//! under way as the planner says; what a step asks for comes in at `gateway` and is done in `drive`; `session` is the one way
+//! to the ledger.
 
 pub mod boundary;
 mod circuit;
@@ -19,9 +20,11 @@ pub mod observer;
 pub mod operator;
 mod resolve;
 mod run;
+mod schedule;
 mod session;
 mod start;
 mod step;
+mod step_session;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,8 @@
 //! What the executor tells whoever watches: for progress on a terminal and for logs. Nothing depends on it.
 
 use twice_core::effect::State;
-use twice_core::ids::{EffectId, Name, RunId};
+use twice_core::ids::{EffectId, RunId};
+use twice_core::progress::StepId;
 use twice_core::time::Timestamp;
 
 /// Something that just happened in a run.
@@ -14,20 +15,20 @@ pub enum Progress<'a> {
     },
     /// A step starts.
     StepStarted {
-        /// The node.
-        node: &'a Name,
+        /// Which.
+        step: &'a StepId,
         /// Which attempt.
         attempt: u32,
     },
     /// A step returned.
     StepCompleted {
-        /// The node.
-        node: &'a Name,
+        /// Which.
+        step: &'a StepId,
     },
     /// A step failed.
     StepFailed {
-        /// The node.
-        node: &'a Name,
+        /// Which.
+        step: &'a StepId,
         /// Why.
         message: &'a str,
         /// When it is started again, if it is.
@@ -46,8 +47,8 @@ pub enum Progress<'a> {
     },
     /// The guest said something.
     Log {
-        /// The node.
-        node: &'a Name,
+        /// The step.
+        step: &'a StepId,
         /// `debug`, `info`, `warn` or `error`.
         level: &'a str,
         /// What it said.

@@ -10,7 +10,7 @@ use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_core::{outcome, reconcile};
-use twice_ledger::{EffectFilter, LedgerError, OperatorAppend, RunChange, RunRecord};
+use twice_ledger::{EffectFilter, LedgerError, OperatorAppend, RunChange, RunRecord, progress_of};
 
 use super::{Engine, EngineError};
 
@@ -304,9 +304,14 @@ impl Engine {
             self.refuse_secret("the receipt's id", &Value::from(receipt.external_id.clone()))?;
         }
         let expected_head = self.parts.ledger.head(&run.id).await?;
-        let mut progress = run.progress.clone();
+        let mut progress = match event {
+            Some(_) => Some(progress_of(&*self.parts.ledger, run).await?),
+            None => None,
+        };
         let run_change = event.map(|event| {
-            progress.apply(&event, at);
+            if let Some(progress) = &mut progress {
+                progress.apply(&event, at);
+            }
             entries.push(NewEntry { content: Content::Run(event), at });
             RunChange {
                 state: RunState::Ready,

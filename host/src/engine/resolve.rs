@@ -7,12 +7,13 @@ use twice_core::event::Proposal;
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{EffectId, Name};
 use twice_core::json;
+use twice_core::progress::StepId;
 use twice_sandbox::EffectRequest;
 use twice_workflow::model::Uses;
 use twice_workflow::source;
 
-use super::compiled::{CompiledNode, CompiledSlot};
-use super::session::Session;
+use super::compiled::CompiledSlot;
+use super::step_session::StepSession;
 
 /// Why a request never became an effect. The guest gets it as a denial, the ledger as an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +36,7 @@ pub(super) struct Counters(BTreeMap<Name, u32>);
 /// # Errors
 /// [`Refusal`] when the request breaks a rule of its slot.
 pub(super) fn propose(
-    session: &Session,
-    node: &CompiledNode,
+    session: &StepSession,
     slot: &CompiledSlot,
     request: &EffectRequest,
     receipts: &Receipts,
@@ -61,8 +61,9 @@ pub(super) fn propose(
     } else {
         Scope::Run {
             run: session.id().clone(),
-            node: node.node.name.clone(),
-            visit: 1,
+            node: session.step.node.clone(),
+            visit: session.step.visit,
+            element: session.step.element.clone(),
             slot: slot.slot.name.clone(),
         }
     };
@@ -74,19 +75,15 @@ pub(super) fn propose(
         selector,
         generation: 1,
     };
-    Ok(with_identity(identity, node, slot, args))
+    Ok(with_identity(identity, &session.step, slot, args))
 }
 
-fn with_identity(
-    identity: Identity,
-    node: &CompiledNode,
-    slot: &CompiledSlot,
-    args: Value,
-) -> Proposal {
+fn with_identity(identity: Identity, step: &StepId, slot: &CompiledSlot, args: Value) -> Proposal {
     let format = slot.operation.key_carrier.as_ref().map_or(KeyFormat::Uuid, |key| key.format);
     Proposal {
-        node: node.node.name.clone(),
-        visit: 1,
+        node: step.node.clone(),
+        visit: step.visit,
+        element: step.element.clone(),
         slot: slot.slot.name.clone(),
         tool: slot.slot.tool.clone(),
         tool_version: slot.tool.version.clone(),
@@ -108,14 +105,10 @@ fn with_identity(
 
 /// The same request as the next generation: a new logical action, which only a person can order.
 #[must_use]
-pub(super) fn next_generation(
-    proposal: &Proposal,
-    node: &CompiledNode,
-    slot: &CompiledSlot,
-) -> Proposal {
+pub(super) fn next_generation(proposal: &Proposal, slot: &CompiledSlot) -> Proposal {
     let mut identity = proposal.identity.clone();
     identity.generation += 1;
-    with_identity(identity, node, slot, proposal.args.clone())
+    with_identity(identity, &proposal.step(), slot, proposal.args.clone())
 }
 
 /// The id of a proposal.
@@ -163,13 +156,17 @@ fn select(
 
 /// The business object, by the workflow's pointer into trusted durable state.
 fn object(
-    session: &Session,
+    session: &StepSession,
     slot: &CompiledSlot,
     item: Option<u32>,
     receipts: &Receipts,
 ) -> Result<Option<String>, Refusal> {
     let find = |node: &Name, name: &Name| receipts.get(&(node.clone(), name.clone())).cloned();
-    let trusted = source::Trusted { input: &session.run.input, element: None, receipts: &find };
+    let trusted = source::Trusted {
+        input: &session.run.input,
+        element: session.element.as_ref(),
+        receipts: &find,
+    };
     source::object_of(&slot.slot, item, trusted)
         .map_err(|problem| Refusal { policy: "object", message: problem.to_string() })
 }

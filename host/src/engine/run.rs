@@ -1,4 +1,4 @@
-//! Running a claimed run, step after step, until it waits or ends.
+//! Running a claimed run until it waits or ends.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use twice_core::event::RunEvent;
 use twice_core::ids::{Fence, RunId};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
-use twice_ledger::{Claim, LedgerError};
+use twice_ledger::{Claim, LedgerError, progress_of};
 
 use super::boundary::Boundary;
-use super::compiled::Compiled;
 use super::lease::{Heartbeat, LeaseClock};
 use super::observer::Progress;
-use super::session::Session;
-use super::step::{self, StepContext, StepEnd};
+use super::schedule::{Ending, Schedule};
+use super::session::{Parts, Session};
 use super::{Engine, EngineError, HeldRun, Stop};
 
 /// How a run stands when the executor lets go of it.
@@ -94,75 +93,59 @@ impl Engine {
         let run = record.ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?;
         let head = self.parts.ledger.head(id).await?;
         let claim = Claim { run, fence, head };
-        Ok(HeldRun { claim, lease: Arc::clone(lease), created_now: false })
+        Ok(HeldRun { claim, lease: Arc::clone(lease), created_now: false, early: true })
     }
 
     async fn run_steps(&self, held: HeldRun) -> Result<RunEnd, EngineError> {
-        let record = &held.claim.run;
-        let compiled = self.compiled(&record.id, &record.definition).await?;
+        let HeldRun { claim, lease, created_now, early } = held;
+        let Claim { run, fence, head } = claim;
+        let compiled = self.compiled(&run.id, &run.definition).await?;
         self.learn_secrets(&compiled.definition);
-        let takeover = record.crashes > 0;
-        let mut fresh = held.created_now;
-        let mut session = Session::new(
-            held.claim,
-            held.lease,
-            Arc::clone(&self.parts.ledger),
-            Arc::clone(&self.parts.clock),
-            Arc::clone(&self.parts.observer),
-            self.parts.boundaries.clone(),
-            Arc::clone(&self.late),
-        );
+        let takeover = run.crashes > 0;
+        // The claim itself is the last entry; what stands between it and the checkpoint is folded.
+        let progress = if head.seq > run.progress_seq + 1 {
+            progress_of(&*self.parts.ledger, &run).await?
+        } else {
+            run.progress.clone()
+        };
+        let session = Arc::new(Session::new(Parts {
+            run,
+            fence,
+            lease,
+            progress,
+            ledger: Arc::clone(&self.parts.ledger),
+            clock: Arc::clone(&self.parts.clock),
+            observer: Arc::clone(&self.parts.observer),
+            boundaries: self.parts.boundaries.clone(),
+            late: Arc::clone(&self.late),
+        }));
         session.observe(&Progress::Claimed { takeover });
-        loop {
-            let Some(node) = next_node(&session, &compiled) else {
-                return complete(session, &compiled).await;
-            };
-            if self.is_draining() {
-                return hand_over(session).await;
+        let going = async {
+            let schedule = Schedule::new(self, Arc::clone(&session), compiled, created_now, early);
+            match schedule.run().await? {
+                Ending::Completed(output) => complete(&session, output).await,
+                Ending::Failed(why) => fail(&session, why).await,
+                Ending::Stopped(Stop::Wait { until, why }) => park(&session, until, why).await,
+                Ending::Stopped(Stop::Person { why }) => halt(&session, why).await,
+                Ending::HandedOver => hand_over(&session).await,
             }
-            let context = StepContext::new(
-                Arc::clone(&compiled),
-                node,
-                Arc::clone(&self.parts.drivers),
-                Arc::clone(&self.circuits),
-            );
-            let end;
-            (session, end) = step::run(session, context, &self.parts.sandbox, fresh).await?;
-            fresh = true;
-            match end {
-                StepEnd::Completed => {}
-                StepEnd::Retry(at, failure) => {
-                    let why = format!("{RESTARTED}; {failure}");
-                    return park(session, at, why).await;
-                }
-                StepEnd::Stopped(Stop::Wait { until, why }) => {
-                    return park(session, until, why).await;
-                }
-                StepEnd::Stopped(Stop::Person { why }) => return halt(session, why).await,
-                StepEnd::Failed(why) => return fail(session, why).await,
-            }
+        };
+        let end = going.await;
+        match (end, session.failure()) {
+            (Err(_), Some(failure)) => Err(EngineError::Ledger(failure)),
+            (end, _) => end,
         }
     }
 }
 
-/// The first node that is not done and whose predecessors are; nodes stand in such an order.
-fn next_node(session: &Session, compiled: &Compiled) -> Option<usize> {
-    compiled.nodes.iter().position(|node| !session.progress.is_done(&node.node.name))
-}
-
-async fn complete(mut session: Session, compiled: &Compiled) -> Result<RunEnd, EngineError> {
-    let output = compiled
-        .nodes
-        .last()
-        .and_then(|node| session.progress.nodes.get(&node.node.name)?.output.clone())
-        .unwrap_or(Value::Null);
+async fn complete(session: &Session, output: Value) -> Result<RunEnd, EngineError> {
     session.record_run(RunEvent::Completed { output: output.clone() });
     session.leave(RunState::Completed, None, None, Some(output.clone())).await?;
     session.boundaries.pass(Boundary::AfterCheckpoint);
     Ok(RunEnd::Completed(output))
 }
 
-async fn park(mut session: Session, until: Timestamp, why: String) -> Result<RunEnd, EngineError> {
+async fn park(session: &Session, until: Timestamp, why: String) -> Result<RunEnd, EngineError> {
     session.boundaries.pass(Boundary::BeforePark);
     session.record_run(RunEvent::Parked { why: why.clone(), until: Some(until) });
     session.leave(RunState::Waiting, Some(why.clone()), Some(until), None).await?;
@@ -171,7 +154,7 @@ async fn park(mut session: Session, until: Timestamp, why: String) -> Result<Run
 }
 
 /// Gives the run to whichever worker asks first. It has no due time: this worker's clock may be wrong.
-async fn hand_over(mut session: Session) -> Result<RunEnd, EngineError> {
+async fn hand_over(session: &Session) -> Result<RunEnd, EngineError> {
     let (until, why) = (session.now(), HANDED_OVER.to_owned());
     session.boundaries.pass(Boundary::BeforePark);
     session.record_run(RunEvent::Parked { why: why.clone(), until: None });
@@ -180,7 +163,7 @@ async fn hand_over(mut session: Session) -> Result<RunEnd, EngineError> {
     Ok(RunEnd::Waiting { until, why })
 }
 
-async fn halt(mut session: Session, why: String) -> Result<RunEnd, EngineError> {
+async fn halt(session: &Session, why: String) -> Result<RunEnd, EngineError> {
     session.boundaries.pass(Boundary::BeforePark);
     session.record_run(RunEvent::Halted { why: why.clone() });
     session.leave(RunState::Halted, Some(why.clone()), None, None).await?;
@@ -188,7 +171,7 @@ async fn halt(mut session: Session, why: String) -> Result<RunEnd, EngineError> 
     Ok(RunEnd::Halted { why })
 }
 
-async fn fail(mut session: Session, why: String) -> Result<RunEnd, EngineError> {
+async fn fail(session: &Session, why: String) -> Result<RunEnd, EngineError> {
     session.boundaries.pass(Boundary::BeforeCheckpoint);
     session.record_run(RunEvent::Failed { why: why.clone() });
     session.leave(RunState::Failed, Some(why.clone()), None, None).await?;

@@ -1,28 +1,39 @@
-//! One run under one lease: what is recorded of it in memory and not durable yet, and the one way to make it durable.
+//! One run under one lease: what is recorded of it in memory and not durable yet, and the one way to make it durable. The
+//! steps of the run that are under way share it; what each keeps for itself is in `step_session`.
 //!
 //! Architecture invariant: what changes a run or an effect reaches the ledger only through [`Session::flush`], and a request
-//! leaves only after a flush that holds its REQUESTED entry (I3).
+//! leaves only after a flush that holds its REQUESTED entry (I3). Entries stand in one order, and a flush writes all of them:
+//! nothing becomes durable before what it rests on, whichever step recorded it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
 
-use tokio::task::JoinHandle;
-use twice_core::chain::{Content, Head, NewEntry};
+use serde_json::{Value, json};
+use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, Observation, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::mutation;
-use twice_core::run::{Progress, RunState};
+use twice_core::progress::{Progress, Standing, StepId};
+use twice_core::run::RunState;
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{Append, Claim, Ledger, LedgerError, RunChange, RunRecord};
+use twice_core::transition::Illegal;
+use twice_ledger::{Append, Ledger, LedgerError, RunChange, RunRecord};
+use twice_workflow::plan::{self, Facts, Plan};
 
 use super::boundary::Boundaries;
+use super::compiled::Compiled;
 use super::error::EngineError;
 use super::late::{Late, Learnt};
 use super::lease::LeaseClock;
+use super::lock;
 use super::observer::{self, Observer};
 
-/// A claimed run.
+/// A checkpoint is saved when it has moved once for each so many elements that it holds: a fan-out is written a few times in
+/// all, not once for each of its elements. Below that, it is saved with each move.
+const ELEMENTS_PER_MOVE: usize = 16;
+
+/// A claimed run, as its steps share it.
 pub(super) struct Session {
     /// The run as it was when claimed.
     pub(super) run: RunRecord,
@@ -30,8 +41,6 @@ pub(super) struct Session {
     pub(super) fence: Fence,
     /// How long the lease is good for.
     pub(super) lease: Arc<LeaseClock>,
-    /// The checkpoint, as it stands with everything recorded.
-    pub(super) progress: Progress,
     /// Where crashes are injected.
     pub(super) boundaries: Boundaries,
     /// Sends requests, and keeps answers that come too late.
@@ -39,48 +48,82 @@ pub(super) struct Session {
     ledger: Arc<dyn Ledger>,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
-    effects: BTreeMap<EffectId, Effect>,
-    /// Effects of earlier steps whose last entries are not durable yet.
-    carried: BTreeMap<EffectId, Effect>,
+    recorded: Arc<Mutex<Recorded>>,
+    /// Held by whoever writes; the others wait for their turn, and mostly find that theirs was written with it.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// The receipts of nodes that others rest on, by node and visit.
+    receipts: Mutex<HashMap<(Name, u32), Arc<NodeReceipts>>>,
+}
+
+/// The receipts of a visit by slot, each as `{ "external_id": …, "result": … }`.
+pub(super) type NodeReceipts = BTreeMap<Name, Value>;
+
+/// What a session is made of.
+pub(super) struct Parts {
+    pub(super) run: RunRecord,
+    pub(super) fence: Fence,
+    pub(super) lease: Arc<LeaseClock>,
+    /// Where the steps stand, by every entry of the run.
+    pub(super) progress: Progress,
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) boundaries: Boundaries,
+    pub(super) late: Arc<Late>,
+}
+
+struct Recorded {
+    /// Where the steps stand, with everything recorded.
+    progress: Progress,
     entries: Vec<NewEntry>,
+    /// The effects that `entries` touch, as they stand after them.
+    touched: BTreeMap<EffectId, Arc<Effect>>,
+    /// Those of the write that is under way.
+    in_writing: BTreeMap<EffectId, Arc<Effect>>,
     /// What providers said that `entries` rest on.
     learnt: Learnt,
-    touched: BTreeSet<EffectId>,
     advanced: bool,
-    /// Whether the checkpoint differs from the one that was handed to the ledger last.
-    moved: bool,
-    writing: Option<JoinHandle<Result<Head, LedgerError>>>,
+    /// How often the checkpoint has moved since it was handed to the ledger last.
+    moves: usize,
+    /// How many writes were begun, and how many are durable.
+    begun: u64,
+    written: u64,
+    /// Whether a write failed: what is recorded is more than the ledger has, so nothing may follow.
+    broken: bool,
+    /// How it failed, until somebody asks.
+    failure: Option<LedgerError>,
 }
 
 impl Session {
-    /// The session of a fresh claim.
-    pub(super) fn new(
-        claim: Claim,
-        lease: Arc<LeaseClock>,
-        ledger: Arc<dyn Ledger>,
-        clock: Arc<dyn Clock>,
-        observer: Arc<dyn Observer>,
-        boundaries: Boundaries,
-        late: Arc<Late>,
-    ) -> Self {
+    /// The session of a claim.
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { run, fence, lease, progress, ledger, clock, observer, boundaries, late } =
+            parts;
+        let recorded = Recorded {
+            progress,
+            entries: Vec::new(),
+            touched: BTreeMap::new(),
+            in_writing: BTreeMap::new(),
+            learnt: Learnt::new(Arc::clone(&late), run.id.clone()),
+            advanced: false,
+            moves: 0,
+            begun: 0,
+            written: 0,
+            broken: false,
+            failure: None,
+        };
         Self {
-            learnt: Learnt::new(Arc::clone(&late), claim.run.id.clone()),
-            progress: claim.run.progress.clone(),
-            run: claim.run,
-            fence: claim.fence,
+            run,
+            fence,
             lease,
             boundaries,
             late,
             ledger,
             clock,
             observer,
-            effects: BTreeMap::new(),
-            carried: BTreeMap::new(),
-            entries: Vec::new(),
-            touched: BTreeSet::new(),
-            advanced: false,
-            moved: false,
-            writing: None,
+            recorded: Arc::new(Mutex::new(recorded)),
+            turn: Arc::default(),
+            receipts: Mutex::default(),
         }
     }
 
@@ -102,116 +145,183 @@ impl Session {
         self.clock.now()
     }
 
-    /// Reads the effects of a step from the ledger. On a step's first attempt there are none, and asking is not needed.
+    /// Looks at where the steps stand.
+    pub(super) fn progress<T>(&self, look: impl FnOnce(&Progress) -> T) -> T {
+        look(&lock(&self.recorded).progress)
+    }
+
+    /// What comes next, and when the run is too late. The receipts that conditions rest on must have been loaded.
+    pub(super) fn plan(&self, compiled: &Compiled) -> (Plan, Option<Timestamp>) {
+        let recorded = lock(&self.recorded);
+        let progress = &recorded.progress;
+        let receipts = |node: &Name, slot: &Name| self.receipt(progress, node, slot);
+        let workflow = &compiled.definition.workflow;
+        let facts = Facts { workflow, progress, input: &self.run.input, receipts: &receipts };
+        let plan = plan::next(workflow, &compiled.graph, progress, &facts);
+        (plan, plan::run_deadline(workflow, progress))
+    }
+
+    /// A receipt of the latest visit of a node, as far as it was loaded.
+    pub(super) fn receipt(&self, progress: &Progress, node: &Name, slot: &Name) -> Option<Value> {
+        let receipts = lock(&self.receipts);
+        receipts.get(&(node.clone(), progress.visit(node)))?.get(slot).cloned()
+    }
+
+    /// Loads the receipts of those of the nodes that are done.
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub(super) async fn load_step(&mut self, node: &Name, visit: u32) -> Result<(), EngineError> {
-        let effects = self
-            .ledger
-            .step_effects(&self.run.id, node, visit)
-            .await?
-            .into_iter()
-            .map(|effect| (effect.id.clone(), effect))
-            .collect();
-        self.begin_step(effects);
+    pub(super) async fn load_receipts(
+        &self,
+        nodes: impl IntoIterator<Item = &Name>,
+    ) -> Result<(), EngineError> {
+        for node in nodes {
+            let (visit, standing) =
+                self.progress(|progress| (progress.visit(node), progress.standing(node)));
+            if standing == Standing::Completed {
+                self.receipts_of(node, visit).await?;
+            }
+        }
         Ok(())
     }
 
-    /// Starts a step that nobody started before: it has no effects yet.
-    pub(super) fn forget_step(&mut self) {
-        self.begin_step(BTreeMap::new());
-    }
-
-    fn begin_step(&mut self, effects: BTreeMap<EffectId, Effect>) {
-        let before = std::mem::replace(&mut self.effects, effects);
-        let touched = before.into_iter().filter(|(id, _)| self.touched.contains(id));
-        self.carried.extend(touched);
-    }
-
-    /// An effect of this step.
-    #[must_use]
-    pub(super) fn effect(&self, id: &EffectId) -> Option<&Effect> {
-        self.effects.get(id)
-    }
-
-    /// Every effect of this step.
-    pub(super) fn effects(&self) -> impl Iterator<Item = &Effect> {
-        self.effects.values()
-    }
-
-    /// An effect that may belong to another run, as the ledger has it.
+    /// The receipts of a visit that is over.
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub(super) async fn shared_effect(&self, id: &EffectId) -> Result<Option<Effect>, EngineError> {
-        Ok(self.ledger.effect(id).await?)
-    }
-
-    /// The effects of another step of this run, with what is recorded of them and rides with the next write.
-    ///
-    /// # Errors
-    /// When the ledger cannot be read.
-    pub(super) async fn effects_of(
+    pub(super) async fn receipts_of(
         &self,
         node: &Name,
         visit: u32,
-    ) -> Result<Vec<Effect>, EngineError> {
-        let mut found = self.ledger.step_effects(&self.run.id, node, visit).await?;
-        let of_step =
-            |effect: &&Effect| effect.proposal.node == *node && effect.proposal.visit == visit;
-        for newer in self.carried.values().filter(of_step) {
+    ) -> Result<Arc<NodeReceipts>, EngineError> {
+        let key = (node.clone(), visit);
+        if let Some(known) = lock(&self.receipts).get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let step = StepId { node: node.clone(), visit, element: None };
+        let effects = self.effects_of(&step).await?;
+        let receipts = effects.into_iter().filter_map(|effect| {
+            let receipt = effect.receipt.as_ref()?;
+            let trusted = json!({ "external_id": receipt.external_id, "result": receipt.result });
+            Some((effect.proposal.slot.clone(), trusted))
+        });
+        let receipts = Arc::new(receipts.collect());
+        lock(&self.receipts).insert(key, Arc::clone(&receipts));
+        Ok(receipts)
+    }
+
+    /// An effect that may belong to another step or another run.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn shared_effect(
+        &self,
+        id: &EffectId,
+    ) -> Result<Option<Arc<Effect>>, EngineError> {
+        let recorded = {
+            let recorded = lock(&self.recorded);
+            recorded.touched.get(id).or_else(|| recorded.in_writing.get(id)).cloned()
+        };
+        match recorded {
+            Some(effect) => Ok(Some(effect)),
+            None => Ok(self.ledger.effect(id).await?.map(Arc::new)),
+        }
+    }
+
+    /// The effects of a step, with what is recorded of them and not durable yet.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn effects_of(&self, step: &StepId) -> Result<Vec<Arc<Effect>>, EngineError> {
+        // Looked at before the ledger is: what becomes durable in between is newer there or the same.
+        let newer: Vec<Arc<Effect>> = {
+            let recorded = lock(&self.recorded);
+            let both = recorded.in_writing.values().chain(recorded.touched.values());
+            both.filter(|effect| effect.proposal.step() == *step).cloned().collect()
+        };
+        let stored = self.ledger.step_effects(&self.run.id, step).await?;
+        let mut found: Vec<Arc<Effect>> = stored.into_iter().map(Arc::new).collect();
+        for newer in newer {
             match found.iter_mut().find(|effect| effect.id == newer.id) {
-                Some(effect) => *effect = newer.clone(),
-                None => found.push(newer.clone()),
+                Some(effect) => *effect = newer,
+                None => found.push(newer),
             }
         }
         Ok(found)
     }
 
-    /// Records something about an effect, in memory.
+    /// Records something about an effect of a step, in memory; `effects` are those of the step.
     ///
     /// # Errors
     /// [`EngineError::History`] when the state machine does not know the move; nothing is recorded then.
-    pub(super) fn record(&mut self, id: &EffectId, event: EffectEvent) -> Result<(), EngineError> {
-        let at = self.now();
-        let illegal = |source| EngineError::History { effect: id.to_string(), source };
-        match self.effects.get_mut(id) {
-            Some(effect) => effect.apply(&event, self.fence, at).map_err(illegal)?,
-            None => {
-                let effect =
-                    Effect::begin(id.clone(), self.run.id.clone(), &event, at).map_err(illegal)?;
-                self.effects.insert(id.clone(), effect);
+    pub(super) fn record_effect(
+        &self,
+        effects: &mut BTreeMap<EffectId, Arc<Effect>>,
+        id: &EffectId,
+        event: EffectEvent,
+    ) -> Result<(), EngineError> {
+        let kind = event.kind().as_str();
+        let effect = {
+            let mut recorded = lock(&self.recorded);
+            let at = self.now();
+            // Let go of first, so that the effect is changed in place.
+            let before = recorded.touched.remove(id);
+            let was_touched = before.is_some();
+            drop(before);
+            let moved = self.apply(effects, id, &event, at);
+            if let Some(effect) = effects.get(id)
+                && (was_touched || moved.is_ok())
+            {
+                recorded.advanced |= effect.state.is_final();
+                recorded.touched.insert(id.clone(), Arc::clone(effect));
             }
-        }
-        if let Some(effect) = self.effects.get(id) {
-            self.advanced |= effect.state.is_final();
-            let progress = observer::Progress::Effect {
+            moved.map_err(|source| EngineError::History { effect: id.to_string(), source })?;
+            let content = Content::Effect { effect: id.clone(), event };
+            recorded.entries.push(NewEntry { content, at });
+            effects.get(id).cloned()
+        };
+        if let Some(effect) = effect {
+            self.observe(&observer::Progress::Effect {
                 id,
                 key: &effect.proposal.idempotency_key,
                 state: effect.state,
-                event: event.kind().as_str(),
-            };
-            self.observer.observe(&self.run.id, &progress);
+                event: kind,
+            });
         }
-        self.touched.insert(id.clone());
-        self.entries.push(NewEntry { content: Content::Effect { effect: id.clone(), event }, at });
         Ok(())
+    }
+
+    fn apply(
+        &self,
+        effects: &mut BTreeMap<EffectId, Arc<Effect>>,
+        id: &EffectId,
+        event: &EffectEvent,
+        at: Timestamp,
+    ) -> Result<(), Illegal> {
+        match effects.get_mut(id) {
+            Some(effect) => Arc::make_mut(effect).apply(event, self.fence, at),
+            None => {
+                let effect = Effect::begin(id.clone(), self.run.id.clone(), event, at)?;
+                effects.insert(id.clone(), Arc::new(effect));
+                Ok(())
+            }
+        }
     }
 
     /// Takes in what a provider said, beside the entries that are recorded because of it: if those are never written, it is
     /// kept as an observation.
-    pub(super) fn learn(&mut self, id: &EffectId, seen: Option<Observation>) {
-        self.learnt.add(id.clone(), seen);
+    pub(super) fn learn(&self, id: &EffectId, seen: Option<Observation>) {
+        lock(&self.recorded).learnt.add(id.clone(), seen);
     }
 
     /// Records something about the run, in memory.
-    pub(super) fn record_run(&mut self, event: RunEvent) {
+    pub(super) fn record_run(&self, event: RunEvent) {
+        let mut recorded = lock(&self.recorded);
         let at = self.now();
-        self.progress.apply(&event, at);
-        self.moved |= matches!(event, RunEvent::StepCompleted { .. } | RunEvent::StepFailed { .. });
-        self.advanced |= matches!(event, RunEvent::StepCompleted { .. });
-        self.entries.push(NewEntry { content: Content::Run(event), at });
+        recorded.progress.apply(&event, at);
+        recorded.moves += usize::from(moves(&event));
+        recorded.advanced |= matches!(event, RunEvent::StepCompleted { .. });
+        recorded.entries.push(NewEntry { content: Content::Run(event), at });
     }
 
     /// Tells whoever watches.
@@ -219,23 +329,14 @@ impl Session {
         self.observer.observe(&self.run.id, progress);
     }
 
-    /// Makes everything recorded durable, as one transaction, with the run going on. The checkpoint is written only when a
-    /// step moved it: an effect does not, and it may be long.
+    /// Makes everything recorded durable, with the run going on; what other steps recorded goes with it, and flushes that
+    /// meet become one write. The checkpoint is written only when a step moved it: an effect does not, and it may be long.
     ///
     /// # Errors
-    /// [`EngineError::Ledger`]; after `Indeterminate` nothing may be sent, and the run is given up to be claimed afresh.
-    pub(super) async fn flush(&mut self) -> Result<(), EngineError> {
-        if self.entries.is_empty() {
-            return self.finish_write().await;
-        }
-        let change = self.moved.then(|| RunChange {
-            state: RunState::Running,
-            progress: self.progress.clone(),
-            output: None,
-            reason: None,
-            due_at: None,
-        });
-        self.write(change).await
+    /// [`EngineError::GivenUp`] when a write failed, this one or one before it; [`Session::failure`] tells how. Nothing may
+    /// be sent then, and the run is given up to be claimed afresh.
+    pub(super) async fn flush(&self) -> Result<(), EngineError> {
+        self.write(None).await
     }
 
     /// Makes everything recorded durable together with what becomes of the run; the lease ends with it.
@@ -243,57 +344,124 @@ impl Session {
     /// # Errors
     /// As [`Session::flush`].
     pub(super) async fn leave(
-        &mut self,
+        &self,
         state: RunState,
         reason: Option<String>,
         due_at: Option<Timestamp>,
-        output: Option<serde_json::Value>,
+        output: Option<Value>,
     ) -> Result<(), EngineError> {
-        let progress = self.progress.clone();
+        let progress = Some(self.progress(Progress::clone));
         self.write(Some(RunChange { state, progress, output, reason, due_at })).await
     }
 
-    /// A call of the guest may be cut off at any await by its time limit. What was handed to the ledger is then still
-    /// under way, so it runs as a task of its own and the next write waits for it first.
-    async fn write(&mut self, change: Option<RunChange>) -> Result<(), EngineError> {
-        self.finish_write().await?;
-        let effect_of = |id| self.effects.get(id).or_else(|| self.carried.get(id));
-        let effects = self.touched.iter().filter_map(effect_of).cloned().collect();
-        let append = Append {
-            run: self.run.id.clone(),
-            fence: self.fence,
-            entries: std::mem::take(&mut self.entries),
-            effects,
-            run_change: change,
-            progress_made: std::mem::take(&mut self.advanced),
-        };
-        self.moved = false;
-        self.touched.clear();
-        self.carried.clear();
-        let ledger = Arc::clone(&self.ledger);
-        let (learnt, under_way) = (self.learnt.take(), self.late.begin());
-        self.writing = Some(tokio::spawn(async move {
-            let written = ledger.append(append).await;
-            match &written {
-                Ok(_) => learnt.written(),
-                Err(_) => drop(learnt),
-            }
-            drop(under_way);
-            written
-        }));
-        self.finish_write().await
+    /// How a write failed; asked once.
+    pub(super) fn failure(&self) -> Option<LedgerError> {
+        lock(&self.recorded).failure.take()
     }
 
-    async fn finish_write(&mut self) -> Result<(), EngineError> {
-        let Some(writing) = &mut self.writing else { return Ok(()) };
-        let written = writing.await;
-        self.writing = None;
-        match written {
-            Ok(Err(LedgerError::Indeterminate { .. })) if mutation::is("trust-lost-commit") => {
-                Ok(())
+    /// A call of a guest may be cut off at any await by its time limit. What was handed to the ledger is then still under
+    /// way, so it is written by a task of its own, which keeps the turn until it knows how that ended.
+    async fn write(&self, change: Option<RunChange>) -> Result<(), EngineError> {
+        let wanted = {
+            let recorded = lock(&self.recorded);
+            recorded.begun + u64::from(!recorded.entries.is_empty())
+        };
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let (append, learnt) = {
+            let mut recorded = lock(&self.recorded);
+            if recorded.broken {
+                return Err(EngineError::GivenUp);
             }
-            Ok(result) => result.map(drop).map_err(EngineError::Ledger),
+            if recorded.written >= wanted && change.is_none() {
+                return Ok(());
+            }
+            (recorded.hand_out(self, change), recorded.learnt.take())
+        };
+        let (ledger, recorded) = (Arc::clone(&self.ledger), Arc::clone(&self.recorded));
+        let under_way = self.late.begin();
+        let writing = tokio::spawn(async move {
+            let written = ledger.append(append).await;
+            let is_written = lock(&recorded).written(written);
+            if is_written {
+                learnt.written();
+            } else {
+                drop(learnt);
+            }
+            drop((turn, under_way));
+            is_written
+        });
+        match writing.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(EngineError::GivenUp),
             Err(_) => Err(EngineError::Ledger(LedgerError::Closed)),
         }
+    }
+}
+
+impl Recorded {
+    /// Everything that is recorded, to be written.
+    fn hand_out(&mut self, session: &Session, change: Option<RunChange>) -> Append {
+        self.begun += 1;
+        self.in_writing = std::mem::take(&mut self.touched);
+        let is_due = self.moves > 0 && self.moves * ELEMENTS_PER_MOVE >= self.progress.elements();
+        let change = change.or_else(|| {
+            is_due.then(|| RunChange {
+                state: RunState::Running,
+                progress: Some(self.progress.clone()),
+                output: None,
+                reason: None,
+                due_at: None,
+            })
+        });
+        if change.is_some() {
+            self.moves = 0;
+        }
+        Append {
+            run: session.run.id.clone(),
+            fence: session.fence,
+            entries: std::mem::take(&mut self.entries),
+            effects: self.in_writing.values().map(|effect| Effect::clone(effect)).collect(),
+            run_change: change,
+            progress_made: std::mem::take(&mut self.advanced),
+        }
+    }
+
+    /// Takes in how a write ended; whether what it held may be built on.
+    fn written<T>(&mut self, written: Result<T, LedgerError>) -> bool {
+        self.in_writing.clear();
+        match written {
+            Err(LedgerError::Indeterminate { .. }) if mutation::is("trust-lost-commit") => {}
+            Ok(_) => {}
+            Err(failure) => {
+                self.broken = true;
+                self.failure = Some(failure);
+                return false;
+            }
+        }
+        self.written = self.begun;
+        true
+    }
+}
+
+/// Whether the event moves the checkpoint. The start of a step does not count: it is folded if it is needed.
+const fn moves(event: &RunEvent) -> bool {
+    match event {
+        RunEvent::NodeEntered { .. }
+        | RunEvent::StepSkipped { .. }
+        | RunEvent::LoopDecided { .. }
+        | RunEvent::StepCompleted { .. }
+        | RunEvent::StepFailed { .. } => true,
+        RunEvent::Started { .. }
+        | RunEvent::StepStarted { .. }
+        | RunEvent::Claimed { .. }
+        | RunEvent::Parked { .. }
+        | RunEvent::Halted { .. }
+        | RunEvent::Released { .. }
+        | RunEvent::RequestRefused { .. }
+        | RunEvent::Retried { .. }
+        | RunEvent::Adopted { .. }
+        | RunEvent::Completed { .. }
+        | RunEvent::Failed { .. }
+        | RunEvent::Quarantined { .. } => false,
     }
 }

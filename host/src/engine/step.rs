@@ -1,17 +1,22 @@
 //! One step: a component is called with the state, its requests are answered, and what it returned decides what becomes
-//! of the run.
+//! of the step.
 
 use std::any::Any;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use std::time::Duration;
+
+use serde_json::Value;
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEvent, Failure, RunEvent, StepFailure};
 use twice_core::ids::{EffectId, Name};
 use twice_core::json;
 use twice_core::limits::PAYLOAD_BYTES_MAX;
+use twice_core::progress::StepId;
 use twice_core::time::Timestamp;
 use twice_sandbox::{Ended, Sandbox};
+use twice_workflow::plan;
+use twice_workflow::units::duration_text;
 
 use super::Performer;
 use super::boundary::Boundary;
@@ -23,6 +28,7 @@ use super::gateway::Gateway;
 use super::observer::Progress;
 use super::resolve::Receipts;
 use super::session::Session;
+use super::step_session::StepSession;
 
 /// What a step needs besides its session.
 #[derive(Clone)]
@@ -56,6 +62,11 @@ impl StepContext {
         &self.compiled.nodes[self.node]
     }
 
+    /// The session of a step of this node.
+    fn session(&self, session: Arc<Session>, step: StepId, element: Option<Value>) -> StepSession {
+        StepSession::new(session, Arc::clone(&self.compiled), self.node, step, element)
+    }
+
     /// The tools.
     #[must_use]
     pub(super) fn drivers(&self) -> &Performer {
@@ -69,17 +80,31 @@ impl StepContext {
     }
 }
 
+/// A step that is to run.
+pub(super) struct Start {
+    /// Which.
+    pub(super) id: StepId,
+    /// The element that it is about, in a fan-out.
+    pub(super) element: Option<Value>,
+    /// Whether nobody started it before, so that it has no effects yet.
+    pub(super) fresh: bool,
+    /// When it is too late, once its first start is on record.
+    pub(super) deadline: Option<Timestamp>,
+}
+
 /// How a step ended.
 #[derive(Debug)]
 pub(super) enum StepEnd {
-    /// It returned; the checkpoint is recorded (in memory).
+    /// It returned; that is recorded (in memory).
     Completed,
     /// It waits.
     Stopped(Stop),
     /// It is started again later, because of this.
     Retry(Timestamp, String),
-    /// It failed for good.
-    Failed(String),
+    /// It failed for good; that is recorded.
+    Failed,
+    /// Everything that it asked for is explained; it does not run any more.
+    Settled,
 }
 
 /// Runs one step.
@@ -87,76 +112,135 @@ pub(super) enum StepEnd {
 /// # Errors
 /// [`EngineError`] when the executor itself cannot go on.
 pub(super) async fn run(
-    mut session: Session,
+    session: Arc<Session>,
     context: StepContext,
-    sandbox: &Sandbox,
-    fresh: bool,
-) -> Result<(Session, StepEnd), EngineError> {
-    let name = context.node().node.name.clone();
-    let reached = session.progress.nodes.get(&name).cloned();
-    let attempt = reached.as_ref().map_or(0, |progress| progress.failed_attempts) + 1;
-    if fresh {
-        session.forget_step();
-    } else {
-        session.load_step(&name, 1).await?;
+    sandbox: Arc<Sandbox>,
+    start: Start,
+) -> Result<StepEnd, EngineError> {
+    let Start { id, element, fresh, deadline } = start;
+    let mut session = context.session(session, id, element);
+    if !fresh {
+        load(&mut session).await?;
     }
-    let since = due_since(&session, context.node());
+    if context.compiled.records_start(context.node) {
+        session.record_start();
+    }
+    let attempt = next_attempt(&session);
+    let since = session.due_since();
     let receipts = receipts(&session, context.node()).await?;
-    session.observe(&Progress::StepStarted { node: &name, attempt });
+    session.observe(&Progress::StepStarted { step: &session.step, attempt });
 
-    let input = json::canonical(&session.progress.state(&session.run.input));
+    let input = json::canonical(&session.state());
     let component = context.node().component.clone();
-    let limits = context.node().limits();
-    let lease = Arc::clone(&session.lease);
+    let mut limits = context.node().limits();
+    let timeout_ms = context.node().node.timeout_ms;
+    let deadline = deadline.or_else(|| Some(session.now().plus_ms(timeout_ms?)));
+    if let Some(deadline) = deadline {
+        let left = Duration::from_millis(deadline.ms_since(session.now()));
+        limits.time = limits.time.min(left);
+    }
     let gateway = Gateway::new(session, context.clone(), receipts, since, attempt);
-    let called = tokio::select! {
-        called = sandbox.run(&component, &input, limits, Box::new(gateway)) => called,
-        // Another worker has the run: the call is cut off, and its session can write nothing any more.
-        () = lease.lost() => return Err(EngineError::LeaseLost),
-    };
-    let (ended, host) = called;
+    let (ended, host) = sandbox.run(&component, &input, limits, Box::new(gateway)).await;
     let host: Box<dyn Any> = host;
     let gateway = host.downcast::<Gateway>().expect("the sandbox hands back the host it was given");
     let Gateway { mut session, stop, asked, .. } = *gateway;
     let stop = stop.transpose()?;
     drive::abandon(&mut session)?;
-    let end = match (ended, stop) {
-        (Ended::Suspended, Some(stop)) => return Ok((session, StepEnd::Stopped(stop))),
-        (Ended::Suspended, None) => failure("the call was suspended without a reason"),
-        (Ended::Returned(text), _) => match json::parse(&text, PAYLOAD_BYTES_MAX) {
+    let name = &session.step.node;
+    let cause = match (ended, stop) {
+        (Ended::Suspended, Some(stop)) => return Ok(StepEnd::Stopped(stop)),
+        (Ended::Suspended, None) => {
+            StepFailure::Trap { message: "the call was suspended without a reason".to_owned() }
+        }
+        (Ended::Returned(text), _) => match output(&context, &text) {
             Ok(output) => return returned(session, &context, attempt, output, &asked).await,
-            Err(problem) => StepFailure::BadOutput {
-                message: format!(
-                    "node `{name}` returned something that is not strict JSON: {problem}"
-                ),
-            },
+            Err(message) => StepFailure::BadOutput { message },
         },
         (Ended::Retryable(message), _) => StepFailure::Retryable { message },
         (Ended::Fatal(message), _) => StepFailure::Fatal { message },
         (Ended::Trapped { message }, _) => StepFailure::Trap { message },
+        (Ended::Limit { .. }, _) if is_over(deadline, session.now()) => too_late(timeout_ms, name),
         (Ended::Limit { limit, message }, _) => {
             StepFailure::Limit { limit: limit.to_owned(), message }
         }
     };
-    failed(session, &context, attempt, end).await
+    failed(session, &context, attempt, cause, deadline).await
 }
 
-fn failure(message: &str) -> StepFailure {
-    StepFailure::Trap { message: message.to_owned() }
+/// Settles what a step asked for that does not run any more, as the run fails or ends elsewhere.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn settle(
+    session: Arc<Session>,
+    context: StepContext,
+    id: StepId,
+) -> Result<StepEnd, EngineError> {
+    let mut session = context.session(session, id, None);
+    load(&mut session).await?;
+    let unsent = |_: &EffectId| "the run failed before it was sent";
+    Ok(match settle_outstanding(&mut session, &context, unsent).await? {
+        Some(stop) => StepEnd::Stopped(stop),
+        None => StepEnd::Settled,
+    })
 }
 
-/// When the step became due: when the last of the nodes before it returned, or when the run started.
-fn due_since(session: &Session, node: &CompiledNode) -> Timestamp {
-    node.node
-        .after
-        .iter()
-        .filter_map(|name| session.progress.nodes.get(name)?.finished_at)
-        .max()
-        .unwrap_or(session.run.created_at)
+/// Fails a step whose time is over, once everything that it asked for is settled.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn expire(
+    session: Arc<Session>,
+    context: StepContext,
+    id: StepId,
+) -> Result<StepEnd, EngineError> {
+    let mut session = context.session(session, id, None);
+    load(&mut session).await?;
+    let attempt = next_attempt(&session);
+    let cause = too_late(context.node().node.timeout_ms, &session.step.node);
+    let over = Some(session.now());
+    failed(session, &context, attempt, cause, over).await
+}
+
+/// Reads the effects of a step that may have been started before. A request of this very lease that nobody waits for any more
+/// was left by a call that was cut off.
+async fn load(session: &mut StepSession) -> Result<(), EngineError> {
+    session.load().await?;
+    drive::abandon(session)
+}
+
+fn next_attempt(session: &StepSession) -> u32 {
+    let failed =
+        session.progress(|progress| progress.step(&session.step).map(|step| step.failed_attempts));
+    failed.unwrap_or(0) + 1
+}
+
+fn is_over(deadline: Option<Timestamp>, now: Timestamp) -> bool {
+    deadline.is_some_and(|deadline| deadline <= now)
+}
+
+fn too_late(timeout_ms: Option<u64>, node: &Name) -> StepFailure {
+    let limit = timeout_ms.map_or_else(|| "its limit".to_owned(), duration_text);
+    StepFailure::Limit {
+        limit: "timeout".to_owned(),
+        message: format!(
+            "a visit may take {limit} from its first start, waiting included; raise `timeout` of `{node}`, or find out what it waited for"
+        ),
+    }
+}
+
+/// What a node returned, if it can be taken.
+fn output(context: &StepContext, text: &str) -> Result<Value, String> {
+    let node = &context.node().node;
+    let output = json::parse(text, PAYLOAD_BYTES_MAX).map_err(|problem| {
+        format!("node `{}` returned something that is not strict JSON: {problem}", node.name)
+    })?;
+    plan::route(node, &output)?;
+    Ok(output)
 }
 
 /// The results that the node's slots take their objects from: `/receipts/<node>/<slot>/…`.
-async fn receipts(session: &Session, node: &CompiledNode) -> Result<Receipts, EngineError> {
+async fn receipts(session: &StepSession, node: &CompiledNode) -> Result<Receipts, EngineError> {
     let mut receipts = Receipts::new();
     let mut sources: Vec<Name> = Vec::new();
     for slot in node.slots.values() {
@@ -168,12 +252,9 @@ async fn receipts(session: &Session, node: &CompiledNode) -> Result<Receipts, En
         }
     }
     for source in sources {
-        for effect in session.effects_of(&source, 1).await? {
-            if let Some(receipt) = effect.receipt {
-                let trusted =
-                    json!({ "external_id": receipt.external_id, "result": receipt.result });
-                receipts.insert((source.clone(), effect.proposal.slot), trusted);
-            }
+        let visit = session.progress(|progress| progress.visit(&source));
+        for (slot, receipt) in &*session.receipts_of(&source, visit).await? {
+            receipts.insert((source.clone(), slot.clone()), receipt.clone());
         }
     }
     Ok(receipts)
@@ -185,14 +266,21 @@ fn source_node(pointer: &str) -> Option<Name> {
 }
 
 async fn returned(
-    mut session: Session,
+    mut session: StepSession,
     context: &StepContext,
     attempt: u32,
     output: Value,
     asked: &[EffectId],
-) -> Result<(Session, StepEnd), EngineError> {
-    if let Some(stop) = settle_outstanding(&mut session, context, asked).await? {
-        return Ok((session, StepEnd::Stopped(stop)));
+) -> Result<StepEnd, EngineError> {
+    let unsent = |id: &EffectId| {
+        if asked.contains(id) {
+            "the step ended before it was sent"
+        } else {
+            "an earlier attempt of the step asked for it, the last one did not; it was never sent"
+        }
+    };
+    if let Some(stop) = settle_outstanding(&mut session, context, unsent).await? {
+        return Ok(StepEnd::Stopped(stop));
     }
     let diverged: Vec<EffectId> = session
         .effects()
@@ -200,25 +288,18 @@ async fn returned(
         .filter(|effect| !effect.is_renewed())
         .map(|effect| effect.id.clone())
         .collect();
-    let node = context.node().node.name.clone();
     session.boundaries.pass(Boundary::BeforeCheckpoint);
-    session.record_run(RunEvent::StepCompleted {
-        node: node.clone(),
-        visit: 1,
-        element: None,
-        attempt,
-        output,
-        diverged,
-    });
-    session.observe(&Progress::StepCompleted { node: &node });
-    Ok((session, StepEnd::Completed))
+    let StepId { node, visit, element } = session.step.clone();
+    session.record_run(RunEvent::StepCompleted { node, visit, element, attempt, output, diverged });
+    session.observe(&Progress::StepCompleted { step: &session.step });
+    Ok(StepEnd::Completed)
 }
 
 /// No step ends with an effect unexplained: what may have happened is reconciled, what was never sent is called off.
 async fn settle_outstanding(
-    session: &mut Session,
+    session: &mut StepSession,
     context: &StepContext,
-    asked: &[EffectId],
+    unsent: impl Fn(&EffectId) -> &'static str,
 ) -> Result<Option<Stop>, EngineError> {
     let in_doubt: Vec<EffectId> = session
         .effects()
@@ -228,22 +309,18 @@ async fn settle_outstanding(
     if let Some(stop) = drive::drive(session, context, &in_doubt).await? {
         return Ok(Some(stop));
     }
-    let unsent: Vec<EffectId> = session
+    let never_sent: Vec<EffectId> = session
         .effects()
         .filter(|effect| matches!(effect.state, State::Proposed | State::Authorized))
         .map(|effect| effect.id.clone())
         .collect();
-    for id in unsent {
-        let message = if asked.contains(&id) {
-            "the step ended before it was sent"
-        } else {
-            "an earlier attempt of the step asked for it, the last one did not; it was never sent"
-        };
+    for id in never_sent {
+        let message = unsent(&id).to_owned();
         session.record(
             &id,
             EffectEvent::Failed(Failure {
                 code: "cancelled".to_owned(),
-                message: message.to_owned(),
+                message,
                 denied: false,
                 source: None,
                 rule: None,
@@ -256,49 +333,27 @@ async fn settle_outstanding(
 }
 
 async fn failed(
-    mut session: Session,
+    mut session: StepSession,
     context: &StepContext,
     attempt: u32,
     cause: StepFailure,
-) -> Result<(Session, StepEnd), EngineError> {
-    let node = context.node();
-    let name = &node.node.name;
-    let message = describe(name, &cause);
-    let retry = &node.node.retry;
-    let final_attempt = matches!(cause, StepFailure::Fatal { .. }) || attempt >= retry.attempts;
-    if final_attempt && let Some(stop) = settle_outstanding(&mut session, context, &[]).await? {
-        return Ok((session, StepEnd::Stopped(stop)));
+    deadline: Option<Timestamp>,
+) -> Result<StepEnd, EngineError> {
+    let message = cause.describe(&session.step.node);
+    let retry = &context.node().node.retry;
+    let doubled = retry.initial_ms.saturating_mul(1 << (attempt - 1).min(32));
+    let next = session.now().plus_ms(doubled.min(retry.max_ms));
+    let is_final = matches!(cause, StepFailure::Fatal { .. })
+        || attempt >= retry.attempts
+        || is_over(deadline, next);
+    let unsent = |_: &EffectId| "the step failed before it was sent";
+    if is_final && let Some(stop) = settle_outstanding(&mut session, context, unsent).await? {
+        return Ok(StepEnd::Stopped(stop));
     }
-    let retry_at = (!final_attempt).then(|| {
-        let doubled = retry.initial_ms.saturating_mul(1 << (attempt - 1).min(32));
-        session.now().plus_ms(doubled.min(retry.max_ms))
-    });
-    session.record_run(RunEvent::StepFailed {
-        node: name.clone(),
-        visit: 1,
-        element: None,
-        attempt,
-        cause,
-        retry_at,
-    });
-    session.observe(&Progress::StepFailed { node: name, message: &message, retry_at });
-    let end = match retry_at {
-        Some(at) => StepEnd::Retry(at, message),
-        None => StepEnd::Failed(message),
-    };
-    Ok((session, end))
-}
-
-fn describe(node: &Name, cause: &StepFailure) -> String {
-    match cause {
-        StepFailure::Retryable { message } => {
-            format!("node `{node}` asked for a later start: {message}")
-        }
-        StepFailure::Fatal { message } => format!("node `{node}` gave up: {message}"),
-        StepFailure::Trap { message } => format!("node `{node}` trapped: {message}"),
-        StepFailure::Limit { limit, message } => {
-            format!("node `{node}` reached its {limit} limit: {message}")
-        }
-        StepFailure::BadOutput { message } | StepFailure::BadRequest { message } => message.clone(),
-    }
+    let retry_at = (!is_final).then_some(next);
+    let StepId { node, visit, element } = session.step.clone();
+    session.record_run(RunEvent::StepFailed { node, visit, element, attempt, cause, retry_at });
+    let step = &session.step;
+    session.observe(&Progress::StepFailed { step, message: &message, retry_at });
+    Ok(retry_at.map_or(StepEnd::Failed, |at| StepEnd::Retry(at, message)))
 }

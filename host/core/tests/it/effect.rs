@@ -1,15 +1,14 @@
 use serde_json::json;
 use twice_core::contract::{Contract, KeyContract, ToolClass};
 use twice_core::effect::{Effect, State};
-use twice_core::event::{EffectEvent, Observation, RunEvent, StepFailure};
+use twice_core::event::{EffectEvent, Observation};
 use twice_core::ids::Fence;
 use twice_core::outcome::{RuleId, Verdict};
-use twice_core::run::{Progress, RunState};
-use twice_core::time::Timestamp;
+use twice_core::run::RunState;
 
 use crate::fixtures::{
     DAY, FENCE, HOUR, SECOND, START, apply, authorized, contract, deferred, effect_id, failed, key,
-    lookup, name, proposal, proposed, read, receipt, request_hash, requested, run, start, unknown,
+    lookup, proposal, proposed, read, receipt, request_hash, requested, run, start, unknown,
 };
 
 #[test]
@@ -145,51 +144,6 @@ fn the_margin_of_a_key_is_an_hour_or_a_tenth_but_at_most_half() {
     ] {
         assert_eq!(KeyContract { retention_ms, ..key() }.margin_ms(), margin_ms);
     }
-}
-
-#[test]
-fn progress_counts_failures_of_the_current_visit() {
-    let failed = |visit, attempt| RunEvent::StepFailed {
-        node: name("refund"),
-        visit,
-        element: None,
-        attempt,
-        cause: StepFailure::Retryable { message: "later".to_owned() },
-        retry_at: None,
-    };
-    let completed = |visit, output: i64| RunEvent::StepCompleted {
-        node: name("refund"),
-        visit,
-        element: None,
-        attempt: 1,
-        output: json!(output),
-        diverged: vec![],
-    };
-    let mut progress = Progress::default();
-    let steps = [
-        (failed(1, 1), (1, 1, None, None)),
-        (failed(1, 2), (1, 2, None, None)),
-        (completed(1, 7), (1, 0, Some(7), Some(30))),
-        (failed(2, 1), (2, 1, Some(7), Some(30))),
-        (completed(2, 8), (2, 0, Some(8), Some(50))),
-        (failed(3, 1), (3, 1, Some(8), Some(50))),
-        (completed(4, 9), (4, 0, Some(9), Some(70))),
-    ];
-    assert!(!progress.is_done(&name("refund")));
-    for (at, (event, expected)) in (10..).step_by(10).zip(steps) {
-        progress.apply(&event, Timestamp(at));
-        let node = &progress.nodes[&name("refund")];
-        let output = node.output.as_ref().and_then(serde_json::Value::as_i64);
-        assert_eq!(
-            (node.visit, node.failed_attempts, output, node.finished_at.map(|at| at.0)),
-            expected
-        );
-    }
-    assert!(progress.is_done(&name("refund")));
-    assert_eq!(
-        progress.state(&json!({ "order": 1 })),
-        json!({ "input": { "order": 1 }, "nodes": { "refund": 9 } })
-    );
 }
 
 #[test]

@@ -32,7 +32,13 @@ pub(crate) fn name(text: &str) -> Name {
 pub(crate) fn identity() -> Identity {
     Identity {
         alg: IDENTITY_ALG,
-        scope: Scope::Run { run: run(), node: name("refund"), visit: 1, slot: name("refund") },
+        scope: Scope::Run {
+            run: run(),
+            node: name("refund"),
+            visit: 1,
+            element: None,
+            slot: name("refund"),
+        },
         object: Some("order-42".to_owned()),
         intent: "full-damaged-item".to_owned(),
         selector: Selector::Once,
@@ -80,6 +86,7 @@ pub(crate) fn proposal(contract: Contract) -> Proposal {
     Proposal {
         node: name("refund"),
         visit: 1,
+        element: None,
         slot: name("refund"),
         request_hash: RequestHash::of(&tool, "1", &operation, &args, &["/reason".to_owned()]),
         tool,

@@ -2,7 +2,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use twice_core::identity::{Identity, KeyFormat, RequestHash, Scope, Selector};
-use twice_core::ids::{EffectId, Name, RunId};
+use twice_core::ids::{EffectId, ElementId, Name, RunId};
 
 use crate::fixtures::{identity, name, run};
 
@@ -14,7 +14,7 @@ fn check(change: impl FnOnce(&mut Identity), key: &str) {
 }
 
 fn at(node: &str, visit: u32, slot: &str) -> Scope {
-    Scope::Run { run: run(), node: name(node), visit, slot: name(slot) }
+    Scope::Run { run: run(), node: name(node), visit, element: None, slot: name(slot) }
 }
 
 #[test]
@@ -35,6 +35,18 @@ fn keys_are_readable() {
             i.generation = 2;
         },
         "refund/run-781/order-42/full-damaged-item/node=n/visit=3/item=0/generation=2",
+    );
+    check(
+        |i| {
+            i.scope = Scope::Run {
+                run: run(),
+                node: name("refund"),
+                visit: 2,
+                element: Some(ElementId::parse("a/b 1").expect("an element id")),
+                slot: name("refund"),
+            };
+        },
+        "refund/run-781/order-42/full-damaged-item/visit=2/element=a%2Fb%201",
     );
     check(
         |i| i.selector = Selector::Ordinal(7),
@@ -177,7 +189,7 @@ fn identities() -> impl Strategy<Value = Identity> {
     let scope = prop_oneof![
         (run, node.clone(), 1..3_u32, node.clone()).prop_map(|(run, node, visit, slot)| {
             let run = RunId::parse(run).expect("a run id");
-            Scope::Run { run, node: name(node), visit, slot: name(slot) }
+            Scope::Run { run, node: name(node), visit, element: None, slot: name(slot) }
         }),
         (node.clone(), node)
             .prop_map(|(tool, op)| Scope::Object { tool: name(tool), operation: name(op) }),

@@ -134,6 +134,37 @@ fn an_order_to_try_again_forgets_failures_and_no_success() {
 }
 
 #[test]
+fn a_step_sees_the_same_however_often_it_is_started() {
+    let start = |node: &str| RunEvent::StepStarted { node: name(node), visit: 1, element: None };
+    let seen = |progress: &Progress| {
+        let id = StepId { node: name("join"), visit: 1, element: None };
+        let seen = progress.step(&id).expect("it is open").seen;
+        let state = progress.state_seen(&json!(0), None, seen, |node| node.as_str() != "beside");
+        (state["nodes"].clone(), progress.finished_at(&name("late"), seen))
+    };
+    let mut events = vec![
+        completed("first", 1, None, json!("f")),
+        completed("beside", 1, None, json!("b")),
+        start("join"),
+    ];
+    let first = seen(&fold(&events));
+    assert_eq!(first, (json!({ "first": "f" }), None));
+    // A node before it that is not waited for (`join = "any"`) returns while it is under way, twice even, in a loop.
+    events.push(completed("late", 1, None, json!("l1")));
+    assert_eq!(seen(&fold(&events)), first);
+    events.push(RunEvent::LoopDecided { node: name("late"), visit: 1, again: vec![name("late")] });
+    events.push(completed("late", 2, None, json!("l2")));
+    assert_eq!(seen(&fold(&events)), first);
+    // What was there at its start is still seen when a later visit has taken its place.
+    events.extend([
+        RunEvent::LoopDecided { node: name("first"), visit: 1, again: vec![name("first")] },
+        completed("first", 2, None, json!("f2")),
+    ]);
+    assert_eq!(seen(&fold(&events)), first);
+    assert_eq!(fold(&events).state(&json!(0), None)["nodes"]["first"], "f2");
+}
+
+#[test]
 fn a_progress_reads_back() {
     let progress = fold(&[
         entered("each", Some(&["x", "y", "z"])),

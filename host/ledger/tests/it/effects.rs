@@ -10,7 +10,7 @@ use twice_core::run::RunState;
 use twice_ledger::{Append, EffectFilter, LedgerError, LedgerOptions, NewRun, OperatorAppend};
 
 use crate::support::{
-    Backend, Story, all, all_with, append, change, late, name, new_run, parked, run_id,
+    Backend, Story, all, all_with, append, change, late, new_run, parked, run_id, step_id,
 };
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn check_projection(backend: &Backend, story: &Story) {
     let effect = backend.ledger.effect(&story.effect.id).await.unwrap().unwrap();
     assert_eq!(effect, story.effect, "{}", backend.name);
     let run = effect.run.clone();
-    let step = backend.ledger.step_effects(&run, &name("refund"), 1).await.unwrap();
+    let step = backend.ledger.step_effects(&run, &step_id("refund", 1, None)).await.unwrap();
     assert_eq!(step, std::slice::from_ref(&effect), "{}", backend.name);
     let filter = EffectFilter { run: Some(run.clone()), ..EffectFilter::default() };
     let row = backend.ledger.effects(&filter).await.unwrap().pop().unwrap();
@@ -66,15 +66,23 @@ async fn the_effects_of_a_step_are_its_own() {
         let mut ids = Vec::new();
         for slot in ["b", "a", "c"] {
             let mut story = Story::of_run(&claim.run.id, slot, claim.fence, backend.at());
+            let of_element = story.clone().of_element(slot);
+            backend.ledger.append(of_element.clone().write(&claim)).await.unwrap();
+            let element = step_id("refund", 1, Some(slot));
+            let found = backend.ledger.step_effects(&claim.run.id, &element).await.unwrap();
+            assert_eq!(found, [of_element.effect], "{}", backend.name);
             ids.push(story.effect.id.clone());
             backend.ledger.append(story.write(&claim)).await.unwrap();
         }
-        let step = backend.ledger.step_effects(&claim.run.id, &name("refund"), 1).await.unwrap();
+        let step =
+            backend.ledger.step_effects(&claim.run.id, &step_id("refund", 1, None)).await.unwrap();
         let found: Vec<_> = step.iter().map(|effect| effect.id.clone()).collect();
         assert_eq!(found, ids, "{}: in the order in which they were asked for", backend.name);
-        for (node, visit) in [("refund", 2), ("other", 1)] {
-            let other = backend.ledger.step_effects(&claim.run.id, &name(node), visit).await;
-            assert!(other.unwrap().is_empty(), "{} {node} {visit}", backend.name);
+        for other in
+            [step_id("refund", 2, None), step_id("other", 1, None), step_id("refund", 1, Some("d"))]
+        {
+            let found = backend.ledger.step_effects(&claim.run.id, &other).await;
+            assert!(found.unwrap().is_empty(), "{} {other}", backend.name);
         }
     }
 }

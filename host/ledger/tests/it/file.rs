@@ -15,7 +15,7 @@ use twice_ledger::{
 };
 
 use crate::support::{
-    DEFINITION, Story, append, by, name, new_run, parked, run_id, verified_chain,
+    DEFINITION, Story, append, by, name, new_run, parked, run_id, step_id, verified_chain,
 };
 
 const AT: Timestamp = Timestamp(1);
@@ -200,7 +200,7 @@ async fn check_damage(damage: &'static str, table: &str, column: &str) {
         ledger.runs(&RunFilter::default()).await.err(),
         ledger.effects(&EffectFilter::default()).await.err(),
         ledger.effect(&story.effect.id).await.err(),
-        ledger.step_effects(run, &name("refund"), 1).await.err(),
+        ledger.step_effects(run, &step_id("refund", 1, None)).await.err(),
         ledger.history(run, 0, 10).await.err(),
     ];
     let found = errors.iter().flatten().all(|error| {

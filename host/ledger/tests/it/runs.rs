@@ -4,7 +4,8 @@ use serde_json::json;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::event::RunEvent;
 use twice_core::ids::Fence;
-use twice_core::run::{NodeProgress, Progress, RunState};
+use twice_core::progress::Progress;
+use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{ClaimOutcome, LedgerError, NewRun, OperatorAppend, RunChange, Started, Wanted};
 
@@ -101,12 +102,12 @@ async fn a_step_is_written_whole() {
             output: json!({ "done": true }),
             diverged: Vec::new(),
         };
-        let mut progress = Progress::default();
+        let mut progress = claim.run.progress.clone();
         progress.apply(&event, at);
         let mut step = append(&claim, vec![NewEntry { content: Content::Run(event), at }]);
         step.run_change = Some(RunChange {
             state: RunState::Completed,
-            progress: progress.clone(),
+            progress: Some(progress.clone()),
             output: Some(json!([1, 2.5])),
             reason: Some("all is done".to_owned()),
             due_at: None,
@@ -124,13 +125,6 @@ async fn a_step_is_written_whole() {
         assert_eq!(run.updated_at, at);
         assert!(!run.lease_live);
         assert_eq!(run.lease_until, Some(backend.at()), "the lease ends with the run");
-        let done = NodeProgress {
-            visit: 1,
-            failed_attempts: 0,
-            output: Some(json!({ "done": true })),
-            finished_at: Some(at),
-        };
-        assert_eq!(run.progress.nodes[&name("refund")], done);
         // The projection of the run is the fold of its entries.
         let mut folded = Progress::default();
         for entry in backend.chain("r1").await {
@@ -139,7 +133,42 @@ async fn a_step_is_written_whole() {
             }
         }
         assert_eq!(folded, run.progress, "{}", backend.name);
+        assert_eq!(run.progress_seq, head.seq, "{}", backend.name);
         assert_eq!(backend.ledger.head(&run_id("r1")).await.unwrap(), head);
+    }
+}
+
+#[tokio::test]
+async fn what_came_after_the_checkpoint_is_folded() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let completed = |node: &str| RunEvent::StepCompleted {
+            node: name(node),
+            visit: 1,
+            element: None,
+            attempt: 1,
+            output: json!(node),
+            diverged: Vec::new(),
+        };
+        let entry = |event| NewEntry { content: Content::Run(event), at: backend.at() };
+        let mut saved = append(&claim, vec![entry(completed("a"))]);
+        let mut progress = claim.run.progress.clone();
+        progress.apply(&completed("a"), backend.at());
+        saved.run_change =
+            Some(RunChange { progress: Some(progress.clone()), ..change(RunState::Running, None) });
+        let checkpoint = backend.ledger.append(saved).await.unwrap();
+        // Neither an effect nor a step without a checkpoint changes the one that is there.
+        let mut story = Story::of_run(&claim.run.id, "refund", claim.fence, backend.at());
+        backend.ledger.append(story.write(&claim)).await.unwrap();
+        let mut parked = append(&claim, vec![entry(completed("b"))]);
+        let unsaved = RunChange { progress: None, ..change(RunState::Waiting, None) };
+        parked.run_change = Some(unsaved);
+        backend.ledger.append(parked).await.unwrap();
+        let run = backend.ledger.run(&run_id("r1")).await.unwrap().unwrap();
+        assert_eq!((&run.progress, run.progress_seq), (&progress, checkpoint.seq));
+        progress.apply(&completed("b"), backend.at());
+        let folded = twice_ledger::progress_of(&*backend.ledger, &run).await.unwrap();
+        assert_eq!(folded, progress, "{}", backend.name);
     }
 }
 

@@ -13,9 +13,10 @@ use twice_core::event::{
     Source, UnknownReason,
 };
 use twice_core::identity::{Identity, KeyFormat, RequestHash, Scope, Selector};
-use twice_core::ids::{Fence, Name, RunId, WorkerId};
+use twice_core::ids::{ElementId, Fence, Name, RunId, WorkerId};
 use twice_core::outcome::{RuleId, Verdict};
-use twice_core::run::{Priority, Progress, RunState};
+use twice_core::progress::{Progress, StepId};
+use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 use twice_ledger::{
     Append, Claim, ClaimBy, ClaimOutcome, Ledger, LedgerOptions, MemoryLedger, NewRun, RunChange,
@@ -207,8 +208,13 @@ pub(crate) fn append(claim: &Claim, entries: Vec<NewEntry>) -> Append {
     }
 }
 
+pub(crate) fn step_id(node: &str, visit: u32, element: Option<&str>) -> StepId {
+    let element = element.map(|id| ElementId::parse(id).unwrap());
+    StepId { node: name(node), visit, element }
+}
+
 pub(crate) fn change(state: RunState, due_at: Option<Timestamp>) -> RunChange {
-    RunChange { state, progress: Progress::default(), output: None, reason: None, due_at }
+    RunChange { state, progress: Some(Progress::default()), output: None, reason: None, due_at }
 }
 
 /// The answer that a worker got which had lost its run.
@@ -237,9 +243,30 @@ pub(crate) struct Story {
 impl Story {
     /// An effect of one run.
     pub(crate) fn of_run(run: &RunId, slot: &str, fence: Fence, at: Timestamp) -> Self {
-        let scope =
-            Scope::Run { run: run.clone(), node: name("refund"), visit: 1, slot: name(slot) };
+        let scope = Scope::Run {
+            run: run.clone(),
+            node: name("refund"),
+            visit: 1,
+            element: None,
+            slot: name(slot),
+        };
         Self::new(run, scope, slot, fence, at)
+    }
+
+    /// The same of an element of a fan-out.
+    pub(crate) fn of_element(self, id: &str) -> Self {
+        let mut effect = self.effect;
+        let element = Some(ElementId::parse(id).unwrap());
+        if let Scope::Run { element: of, .. } = &mut effect.proposal.identity.scope {
+            of.clone_from(&element);
+        }
+        effect.proposal.element = element;
+        effect.proposal.idempotency_key = effect.proposal.identity.key();
+        effect.id = effect.proposal.identity.effect_id();
+        let proposed = EffectEvent::Proposed(effect.proposal.clone());
+        let content = Content::Effect { effect: effect.id.clone(), event: proposed };
+        let entries = vec![NewEntry { content, at: effect.updated_at }];
+        Self { effect, entries, fence: self.fence }
     }
 
     /// An effect shared by all runs.
@@ -261,6 +288,7 @@ impl Story {
         let event = EffectEvent::Proposed(Proposal {
             node: name("refund"),
             visit: 1,
+            element: None,
             slot: name(slot),
             tool: name("payments"),
             tool_version: "1".to_owned(),

@@ -1,12 +1,14 @@
 //! The facts on which the conditions of a run rest.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 use twice_core::ids::{ElementId, Name};
 use twice_core::progress::Progress;
 
 use super::Evaluate;
 use crate::model::{FanOut, Node, Workflow};
-use crate::source::Trusted;
+use crate::source::{self, Source, Trusted};
 use crate::{condition, elements};
 
 /// What is recorded of a run.
@@ -70,6 +72,26 @@ impl Facts<'_> {
         });
         routes.collect()
     }
+}
+
+/// The nodes whose receipts the conditions and fan-outs of a workflow rest on.
+#[must_use]
+pub fn sources(workflow: &Workflow) -> BTreeSet<Name> {
+    let mut sources = BTreeSet::new();
+    for node in &workflow.nodes {
+        let conditions = [node.when.as_ref(), node.closes.as_ref().map(|closes| &closes.when)];
+        // One that does not compile is told of when it is to be decided.
+        let compiled = conditions.into_iter().flatten().filter_map(|c| condition::compile(c).ok());
+        for expression in compiled {
+            let paths = expression.members().iter().filter(|path| path[0] == "receipts");
+            sources.extend(paths.filter_map(|path| Name::parse(path.get(1)?.as_str()).ok()));
+        }
+        let array = node.for_each.as_ref().and_then(|fan_out| source::parse(&fan_out.array).ok());
+        if let Some(Source::Receipt { node, .. }) = array {
+            sources.insert(node);
+        }
+    }
+    sources
 }
 
 /// The route that a node takes by its output; none where it declares no routes.

@@ -12,7 +12,7 @@
 mod facts;
 mod undo;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use twice_core::event::{RunEvent, SkipReason};
@@ -20,7 +20,7 @@ use twice_core::ids::{ElementId, Name};
 use twice_core::progress::{NodeProgress, Progress, Standing, StepId, StepProgress};
 use twice_core::time::Timestamp;
 
-pub use self::facts::{Facts, route};
+pub use self::facts::{Facts, route, sources};
 pub use self::undo::{Undoable, compensation_order};
 use crate::graph::Links;
 use crate::model::{Exhausted, FanOut, Join, Node, Workflow};
@@ -59,6 +59,19 @@ impl Graph {
             .enumerate()
             .filter(|(_, behind)| behind.is_empty())
             .map(|(at, _)| at)
+    }
+
+    /// By node, those whose outputs its steps see: those that can only run before it, or, in a loop, behind it, and itself. What may run
+    /// beside it would show one output at its first start and another when it is started again.
+    #[must_use]
+    pub fn related(&self) -> Vec<BTreeSet<usize>> {
+        let all = 0..self.places.len();
+        all.map(|at| {
+            let mut related = &self.links.ancestors(at) | &self.links.descendants(at);
+            related.insert(at);
+            related
+        })
+        .collect()
     }
 
     /// Whether one node can only run before, or only behind, the other.
@@ -138,6 +151,12 @@ pub fn next(
     }
 }
 
+/// The steps that have started and neither returned nor failed for good: what they asked for is settled before a run fails.
+#[must_use]
+pub fn under_way(workflow: &Workflow, progress: &Progress) -> Vec<StepId> {
+    started(workflow, progress).into_iter().map(|step| step.id).collect()
+}
+
 struct Planner<'a> {
     workflow: &'a Workflow,
     graph: &'a Graph,
@@ -179,34 +198,19 @@ impl Planner<'_> {
             };
             if let Some(message) = &step.gave_up {
                 let id = StepId { node: node.name.clone(), visit: reached.visit, element };
-                return Some(format!("step {id} failed for good: {message}"));
+                let told = if id.visit == 1 && id.element.is_none() {
+                    message.clone()
+                } else {
+                    format!("step {id}: {message}")
+                };
+                return Some(told);
             }
         }
         None
     }
 
     fn fail(&self, why: String) -> Plan {
-        let under_way = self.started().into_iter().map(|step| step.id).collect();
-        Plan::Fail { why, under_way }
-    }
-
-    /// The steps that have started and neither returned nor failed for good.
-    fn started(&self) -> Vec<PlannedStep> {
-        let mut steps = Vec::new();
-        for node in &self.workflow.nodes {
-            let Some(reached) = self.progress.nodes.get(&node.name) else { continue };
-            if reached.standing != Standing::Open {
-                continue;
-            }
-            if reached.step.has_started() && reached.step.gave_up.is_none() {
-                steps.push(planned(node, reached.visit, None, Some(&reached.step)));
-            }
-            let elements = reached.elements.iter().flat_map(|elements| elements.started());
-            for (element, step) in elements.filter(|(_, step)| step.gave_up.is_none()) {
-                steps.push(planned(node, reached.visit, Some(element), Some(step)));
-            }
-        }
-        steps
+        Plan::Fail { why, under_way: under_way(self.workflow, self.progress) }
     }
 
     /// The output of the node that ended the run: the first that was done.
@@ -219,7 +223,7 @@ impl Planner<'_> {
 
     /// The run is over: what runs may return, what has not started does not start any more.
     fn end(&self, output: Value) -> Plan {
-        let started = self.started();
+        let started = started(self.workflow, self.progress);
         if !started.is_empty() {
             return Plan::Run(started);
         }
@@ -366,6 +370,24 @@ impl Planner<'_> {
             .filter_map(|at| Some((self.workflow.nodes[at].name.to_string(), output(at)?)));
         Value::Object(named.collect::<Map<String, Value>>())
     }
+}
+
+fn started(workflow: &Workflow, progress: &Progress) -> Vec<PlannedStep> {
+    let mut steps = Vec::new();
+    for node in &workflow.nodes {
+        let Some(reached) = progress.nodes.get(&node.name) else { continue };
+        if reached.standing != Standing::Open {
+            continue;
+        }
+        if reached.step.has_started() && reached.step.gave_up.is_none() {
+            steps.push(planned(node, reached.visit, None, Some(&reached.step)));
+        }
+        let elements = reached.elements.iter().flat_map(|elements| elements.started());
+        for (element, step) in elements.filter(|(_, step)| step.gave_up.is_none()) {
+            steps.push(planned(node, reached.visit, Some(element), Some(step)));
+        }
+    }
+    steps
 }
 
 enum Arrival {
