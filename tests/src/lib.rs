@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod dice;
 pub mod fault;
+pub mod graphs;
 pub mod host;
 pub mod invariants;
 pub mod mutations;

@@ -84,20 +84,23 @@ pub mod bindings {
 /// The state of the run, as far as the node's types care: unknown fields are skipped.
 ///
 /// `Nodes` is a struct with one field for each node whose output this one reads, named as in the workflow; a node that may
-/// not have run is an `Option` with `#[serde(default)]`.
+/// not have run is an `Option` with `#[serde(default)]`. `Element` is what the elements are of the array that the node fans
+/// out over (`for_each`).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct State<Input, Nodes = Ignored> {
+pub struct State<Input, Nodes = Ignored, Element = Ignored> {
     /// The run's input.
     pub input: Input,
-    /// The last output of each node that has run.
+    /// The last output of each node that has run, of those whose order before or behind this one is fixed.
     pub nodes: Nodes,
+    /// The element that this step is about, in a fan-out.
+    pub element: Option<Element>,
 }
 
 /// Stands for state that the node does not look at.
 pub type Ignored = IgnoredAny;
 
-/// Makes a node of a function `fn(State<Input, Nodes>) -> Result<Output, NodeError>`, where `Input` and `Nodes` can be
-/// deserialized and `Output` can be serialized. Once per package.
+/// Makes a node of a function `fn(State<Input, Nodes, Element>) -> Result<Output, NodeError>`, where `Input`, `Nodes` and
+/// `Element` can be deserialized and `Output` can be serialized. Once per package.
 #[macro_export]
 macro_rules! node {
     ($run:path) => {
@@ -136,13 +139,14 @@ macro_rules! node_text {
 ///
 /// # Errors
 /// Those of the node, and [`NodeError::Fatal`] when the state or the output does not fit its type.
-pub fn typed<Input, Nodes, Output>(
+pub fn typed<Input, Nodes, Element, Output>(
     input: &str,
-    run: impl FnOnce(State<Input, Nodes>) -> Result<Output, NodeError>,
+    run: impl FnOnce(State<Input, Nodes, Element>) -> Result<Output, NodeError>,
 ) -> Result<String, NodeError>
 where
     Input: DeserializeOwned,
     Nodes: DeserializeOwned,
+    Element: DeserializeOwned,
     Output: Serialize,
 {
     let state = serde_json::from_str(input).map_err(|error| {

@@ -50,9 +50,10 @@ impl Compiled {
     /// Whether the start of a step of a node is put on record: where a time limit counts from it, and where steps may be under
     /// way beside each other, which tells what it saw and that it has to be settled if the run fails elsewhere.
     #[must_use]
-    pub fn records_start(&self, node: usize) -> bool {
+    pub fn records_start(&self, node: &Name) -> bool {
         let is_apart = |sees: &BTreeSet<Name>| sees.len() < self.nodes.len();
-        self.nodes[node].node.timeout_ms.is_some()
+        let of_node = |known: &CompiledNode| known.node.name == *node && known.node.timeout_ms.is_some();
+        self.nodes.iter().any(of_node)
             || self.definition.workflow.timeout_ms.is_some()
             || self.nodes.iter().any(|node| node.node.for_each.is_some())
             || self.sees.iter().any(is_apart)

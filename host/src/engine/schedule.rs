@@ -202,6 +202,9 @@ impl<'e> Schedule<'e> {
         let element = self.element(&id).await?;
         let fresh = self.known.insert(id.clone());
         let context = self.context(&id)?;
+        if self.compiled.records_start(&id.node) {
+            self.session.record_start(&id);
+        }
         let session = Arc::clone(&self.session);
         let sandbox = Arc::clone(&self.engine.parts.sandbox);
         let start = Start { id: id.clone(), element, fresh, deadline };

@@ -324,6 +324,16 @@ impl Session {
         recorded.entries.push(NewEntry { content: Content::Run(event), at });
     }
 
+    /// Records that a step starts, unless that is on record.
+    pub(super) fn record_start(&self, id: &StepId) {
+        let on_record =
+            self.progress(|progress| progress.step(id).is_some_and(|s| s.started_at.is_some()));
+        if !on_record {
+            let StepId { node, visit, element } = id.clone();
+            self.record_run(RunEvent::StepStarted { node, visit, element });
+        }
+    }
+
     /// Tells whoever watches.
     pub(super) fn observe(&self, progress: &observer::Progress<'_>) {
         self.observer.observe(&self.run.id, progress);

@@ -122,9 +122,6 @@ pub(super) async fn run(
     if !fresh {
         load(&mut session).await?;
     }
-    if context.compiled.records_start(context.node) {
-        session.record_start();
-    }
     let attempt = next_attempt(&session);
     let since = session.due_since();
     let receipts = receipts(&session, context.node()).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use twice_core::effect::Effect;
-use twice_core::event::{EffectEvent, RunEvent};
+use twice_core::event::EffectEvent;
 use twice_core::ids::{EffectId, Name};
 use twice_core::progress::StepId;
 use twice_core::time::Timestamp;
@@ -61,18 +61,6 @@ impl StepSession {
         let effects = self.effects_of(&self.step).await?;
         self.effects = effects.into_iter().map(|effect| (effect.id.clone(), effect)).collect();
         Ok(())
-    }
-
-    /// Records that the step starts, unless that is on record.
-    pub(super) fn record_start(&mut self) {
-        let on_record = self
-            .progress(|progress| progress.step(&self.step).is_some_and(|s| s.started_at.is_some()));
-        if on_record {
-            return;
-        }
-        let StepId { node, visit, element } = self.step.clone();
-        self.record_run(RunEvent::StepStarted { node, visit, element });
-        self.seen = self.progress(|progress| progress.step(&self.step)?.seen);
     }
 
     /// An effect of this step.

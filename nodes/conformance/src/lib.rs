@@ -1,4 +1,7 @@
-//! Does whatever a test asks of a node: the run's input lists steps, the output lists what came of each.
+//! Does whatever a test asks of a node: the run's input lists steps, for all nodes or for each by name, the output lists what
+//! came of each.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,13 +10,23 @@ use twice_node::{NodeError, State, context, log};
 
 #[derive(Deserialize)]
 struct Plan {
+    /// For nodes that are not named below.
+    #[serde(default)]
     steps: Vec<Planned>,
+    #[serde(default)]
+    nodes: BTreeMap<String, Vec<Planned>>,
 }
 
 #[derive(Deserialize)]
 struct Planned {
     /// The step is left out from this attempt on.
     until_attempt: Option<u32>,
+    /// The step is left out from this visit on.
+    until_visit: Option<u32>,
+    /// The step is left out before this visit.
+    from_visit: Option<u32>,
+    /// The step is left out but for this element.
+    of_element: Option<String>,
     #[serde(flatten)]
     step: Step,
 }
@@ -97,6 +110,19 @@ enum Step {
     Context,
     /// Notes the outputs of other nodes.
     Nodes,
+    /// Returns this.
+    Return {
+        output: Value,
+    },
+    /// Requests `slot` for the `id` of the element that the step is about.
+    RequestElement {
+        slot: String,
+    },
+    /// Asks the model `model` what to do, and requests `act` with what it says, until it says that it is done.
+    Agent {
+        model: String,
+        act: String,
+    },
 }
 
 /// What a step leaves behind: a note, or the node's output.
@@ -106,13 +132,20 @@ enum Came {
 }
 
 fn run(input: &str) -> Result<String, NodeError> {
-    let state: State<Plan, Value> = serde_json::from_str(input)?;
+    let state: State<Plan, Value, Value> = serde_json::from_str(input)?;
+    let Plan { steps, mut nodes } = state.input;
+    let id = state.element.as_ref().and_then(|element| element["id"].as_str()).unwrap_or_default();
     let mut notes = Vec::new();
-    for Planned { until_attempt, step } in state.input.steps {
-        if until_attempt.is_some_and(|attempt| context::attempt() >= attempt) {
+    for planned in nodes.remove(&context::node()).unwrap_or(steps) {
+        let Planned { until_attempt, until_visit, from_visit, of_element, step } = planned;
+        if until_attempt.is_some_and(|attempt| context::attempt() >= attempt)
+            || until_visit.is_some_and(|visit| context::visit() >= visit)
+            || from_visit.is_some_and(|visit| context::visit() < visit)
+            || of_element.is_some_and(|element| element != id)
+        {
             continue;
         }
-        match act(step, &state.nodes)? {
+        match act(step, &state.nodes, id)? {
             Came::Note(note) => notes.push(note),
             Came::Output(text) => return Ok(text),
         }
@@ -120,7 +153,7 @@ fn run(input: &str) -> Result<String, NodeError> {
     Ok(json!({ "notes": notes }).to_string())
 }
 
-fn act(step: Step, nodes: &Value) -> Result<Came, NodeError> {
+fn act(step: Step, nodes: &Value, element: &str) -> Result<Came, NodeError> {
     Ok(Came::Note(match step {
         Step::Request { call, must } => match request(&call) {
             Err(error) if must => return Err(error.into()),
@@ -176,7 +209,27 @@ fn act(step: Step, nodes: &Value) -> Result<Came, NodeError> {
             "attempt": context::attempt(),
         }),
         Step::Nodes => nodes.clone(),
+        Step::Return { output } => return Ok(Came::Output(output.to_string())),
+        Step::RequestElement { slot } => {
+            let args = json!({ "order_id": element, "amount_cents": 100 });
+            note(effects::request(&slot, &args))
+        }
+        Step::Agent { model, act } => agent(&model, &act)?,
     }))
+}
+
+/// What it asks for depends on every answer that it got, as with a model that is asked again after a restart.
+fn agent(model: &str, act: &str) -> Result<Value, EffectError> {
+    let mut said: Vec<Value> = Vec::new();
+    loop {
+        let receipt = effects::request::<Value>(model, &json!({ "said": said }))?;
+        let answer = receipt.body["output"].clone();
+        said.push(answer.clone());
+        if answer["done"].as_bool().unwrap_or_default() {
+            return Ok(json!(said));
+        }
+        effects::request::<Value>(act, &answer["ask"])?;
+    }
 }
 
 fn request(call: &Call) -> Result<Receipt<Value>, EffectError> {

@@ -4,6 +4,7 @@
 mod asks;
 mod circuit;
 mod crash;
+mod graph;
 mod key;
 mod late;
 mod lookup;

@@ -10,7 +10,7 @@ use twice_provider_sim::{Fault, Switch};
 use twice_tests::dice::Dice;
 use twice_tests::host::{Host, Pace, Setup, Store, run_id};
 use twice_tests::invariants::{Books, Tally, check};
-use twice_tests::world::schedule::{class_of, input, play_all, simulate, title};
+use twice_tests::world::schedule::{class_of, input, play_all, play_shapes, simulate, title};
 use twice_tests::world::{Theatre, alone, run_ids};
 
 use super::run;
@@ -36,6 +36,14 @@ fn told(variable: &str) -> Option<u64> {
 #[test]
 fn thousands_of_schedules_keep_the_invariants() {
     match alone(play_all(told("SEED"), told("SCHEDULES"), fresh())) {
+        Ok(summary) => println!("{summary}"),
+        Err(broken) => panic!("{broken}"),
+    }
+}
+
+#[test]
+fn schedules_of_branches_loops_and_fan_outs_keep_the_invariants() {
+    match alone(play_shapes(told("SEED"), told("SCHEDULES"), fresh())) {
         Ok(summary) => println!("{summary}"),
         Err(broken) => panic!("{broken}"),
     }

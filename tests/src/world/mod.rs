@@ -9,6 +9,7 @@ pub mod provider;
 pub mod row_count;
 pub mod schedule;
 mod seat;
+pub mod shapes;
 pub mod sweep;
 
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ use twice_workflow::model::Definition;
 use self::provider::{Mood, Provider};
 pub use self::seat::Gate;
 use self::seat::{SEAT, Seat, Seats, current};
-use crate::host::{LEASE_MS, Store, Vanished, definitions, open_ledger, register, run_id, sandbox};
+use crate::host::{LEASE_MS, Setup, Store, Vanished, definitions, open_ledger, register, run_id, sandbox};
 use crate::invariants::{Books, Broken, Ended, check, holds};
 use crate::store::{Point, StoreFault, Watched};
 use crate::tools::{Class, WINDOWS, Windows, for_each_within};
@@ -159,7 +160,12 @@ impl Theatre {
     /// For refunds by a tool of that class.
     #[must_use]
     pub fn new(class: Class) -> Self {
-        let setup = for_each_within(class, Windows { horizon: "4h", ..WINDOWS }, "");
+        Self::of(class, &for_each_within(class, Windows { horizon: "4h", ..WINDOWS }, ""))
+    }
+
+    /// For the only workflow of a project whose tool is of that class.
+    #[must_use]
+    pub fn of(class: Class, setup: &Setup) -> Self {
         let turntable = Arc::new(Turntable::default());
         let engine = Engine::new(Parts {
             ledger: Arc::new(Watched(Arc::clone(&turntable))),

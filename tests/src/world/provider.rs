@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use twice::tool::gate::{Gate as SendGate, Shut};
 use twice::tool::{AnyRequest, Call, Driver, PrepareError, Prepared};
+use twice_core::effect::Effect;
 use twice_core::event::ProbeResult;
 use twice_core::identity::tagged_sha256;
 use twice_core::ids::{EffectId, Fence, RunId};
@@ -222,20 +223,25 @@ impl Provider {
     }
 }
 
+/// The number of the latest attempt.
+fn number_of(effect: &Effect) -> u32 {
+    effect.attempts.last().map_or(0, |attempt| attempt.number)
+}
+
 impl Stage {
     /// I3: the request's REQUESTED entry is durable under the worker's own token, and the worker knows it.
     async fn check_recorded(&self, effect: &EffectId, seat: &Seat) {
-        if seat.is_in_doubt() {
-            let what = format!("{effect} was sent by a worker that does not know what it wrote");
-            self.breaks("I3", what);
-        }
         let fence = seat.lease().map(|lease| lease.fence);
         let known = self.ledger.effect(effect).await.expect("the ledger can be read");
-        let recorded = known.is_some_and(|known| {
+        let recorded = known.as_ref().is_some_and(|known| {
             known.attempts.last().is_some_and(|a| Some(a.fence) == fence && a.verdict.is_none())
         });
         if !recorded {
             self.breaks("I3", format!("{effect} was sent before that was durable"));
+        }
+        if !known.is_some_and(|known| seat.knows(effect, number_of(&known))) {
+            let what = format!("{effect} was sent by a worker that does not know that it is durable");
+            self.breaks("I3", what);
         }
     }
 

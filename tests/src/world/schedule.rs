@@ -7,6 +7,7 @@ use twice::engine::boundary::Boundary;
 use twice_core::ids::RunId;
 
 use super::provider::{LookupTrouble, Mood, Trouble};
+use super::shapes::Shape;
 use super::{Gate, Plan, Task, Theatre, World, run_ids};
 use crate::dice::Dice;
 use crate::host::{Store, steps};
@@ -201,6 +202,66 @@ pub async fn simulate(theatre: &Theatre, seed: u64) -> Result<Vec<Ended>, Broken
     let schedule = Schedule { at: title(seed), dice, world, runs };
     let (world, at) = schedule.play().await?;
     world.check(&at, &ids).await
+}
+
+/// Plays the schedule of a seed under a workflow of that shape, in a theatre for both, and checks what came of it.
+///
+/// # Errors
+/// As [`simulate`].
+///
+/// # Panics
+/// As [`simulate`].
+pub async fn simulate_shape(
+    theatre: &Theatre,
+    shape: Shape,
+    seed: u64,
+) -> Result<Vec<Ended>, Broken> {
+    let class = class_of(seed);
+    let mut dice = Dice::new(seed);
+    let store = if dice.one_in(ON_FILE) { Store::Sqlite } else { Store::Memory };
+    let mood = mood(&mut dice, class);
+    let world = theatre.world(store, mood).await;
+    let ids = run_ids(1 + dice.below(2));
+    let runs: Vec<(RunId, Value)> =
+        ids.iter().cloned().zip((0..).map(|run| shape.drawn(&mut dice, run))).collect();
+    let at = format!("{}, {shape:?}", title(seed));
+    let (world, at) = Schedule { at, dice, world, runs }.play().await?;
+    world.check(&at, &ids).await
+}
+
+/// Schedules of each shape that are always played.
+const FIXED_SHAPES: u64 = 300;
+
+/// Plays the schedule of `seed` alone under every shape; or `schedules` of them for each (300), and a tenth of that from the
+/// seed `fresh` on. Tells what they came to.
+///
+/// # Errors
+/// As [`play_all`].
+///
+/// # Panics
+/// As [`play_all`].
+pub async fn play_shapes(
+    seed: Option<u64>,
+    schedules: Option<u64>,
+    fresh: u64,
+) -> Result<String, Broken> {
+    let fixed = schedules.unwrap_or(FIXED_SHAPES);
+    let seeds: Vec<u64> = match seed {
+        Some(seed) => vec![seed],
+        None => (0..fixed).chain((0..fixed.min(10 * FRESH) / 10).map(|n| fresh + n)).collect(),
+    };
+    let mut tally = Tally::default();
+    for shape in Shape::ALL {
+        let theatres = CLASSES.map(|class| Theatre::of(class, &shape.setup(class)));
+        for seed in &seeds {
+            let ended = simulate_shape(&theatres[index_of(*seed)], shape, *seed).await?;
+            ended.iter().for_each(|ended| tally.count(ended));
+        }
+    }
+    let summary = format!("{} schedules of each shape, fresh from seed {fresh} on: {tally:?}", seeds.len());
+    let broken = |what| Broken { invariant: "I1", at: "all seeds".to_owned(), what };
+    let enough = tally.all_seen() || seeds.len() < 200;
+    if enough { Ok(summary) } else { Err(broken(format!("not every outcome occurred: {tally:?}"))) }
 }
 
 /// Schedules that are always played.

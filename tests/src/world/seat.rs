@@ -1,14 +1,15 @@
 //! One worker: what is planned for it, and the lease that it holds. It also stands between the worker and the ledger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use twice::engine::boundary::Boundary;
-use twice_core::chain::Head;
-use twice_core::ids::{Fence, RunId};
+use twice_core::chain::{Content, Head, NewEntry};
+use twice_core::event::EffectEvent;
+use twice_core::ids::{EffectId, Fence, RunId};
 use twice_core::time::{Clock as _, Timestamp};
 use twice_ledger::{
     Append, Claim, ClaimBy, ClaimOutcome, Ledger, LedgerError, NewRun, Started, Wanted,
@@ -70,8 +71,8 @@ pub(super) struct Seat {
     gates: AtomicU32,
     lease: Mutex<Option<Lease>>,
     met_fault: AtomicBool,
-    /// A write of this worker may or may not be there, and it has not looked since.
-    in_doubt: AtomicBool,
+    /// The attempts that it knows to be on record, each by its effect and number.
+    recorded: Mutex<BTreeSet<(EffectId, u32)>>,
     frozen: Semaphore,
     thawed: Semaphore,
 }
@@ -84,7 +85,7 @@ impl Seat {
             gates: AtomicU32::new(0),
             lease: Mutex::new(None),
             met_fault: AtomicBool::new(false),
-            in_doubt: AtomicBool::new(false),
+            recorded: Mutex::default(),
             frozen: Semaphore::new(0),
             thawed: Semaphore::new(0),
         }
@@ -99,8 +100,9 @@ impl Seat {
         self.met_fault.load(Ordering::SeqCst)
     }
 
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.in_doubt.load(Ordering::SeqCst)
+    /// Whether it knows that this attempt is on record.
+    pub(super) fn knows(&self, effect: &EffectId, attempt: u32) -> bool {
+        lock(&self.recorded).contains(&(effect.clone(), attempt))
     }
 
     pub(super) fn lease(&self) -> Option<Lease> {
@@ -142,8 +144,6 @@ impl Seat {
     ) -> Result<T, LedgerError> {
         let held_up = matches!(kind, Kind::HeldUp | Kind::HeldUpLonger);
         self.met_fault.store(!held_up, Ordering::SeqCst);
-        let in_doubt = matches!(kind, Kind::AppliedUnseen | Kind::LostUnseen);
-        self.in_doubt.store(in_doubt, Ordering::SeqCst);
         match kind {
             Kind::NotApplied => Err(not_applied()),
             Kind::LostUnseen => Err(indeterminate()),
@@ -207,6 +207,16 @@ impl Seats {
     }
 }
 
+/// The attempt that an entry begins, if it begins one.
+fn attempt(entry: &NewEntry) -> Option<(EffectId, u32)> {
+    match &entry.content {
+        Content::Effect { effect, event: EffectEvent::Requested(start) } => {
+            Some((effect.clone(), start.attempt))
+        }
+        Content::Effect { .. } | Content::Run(_) => None,
+    }
+}
+
 async fn written<T>(
     seat: Option<Arc<Seat>>,
     kind: Option<Kind>,
@@ -267,6 +277,7 @@ impl Between for Turntable {
         let stage = self.stage();
         let (run, fence) = (append.run.clone(), append.fence);
         let kind = stage.seats.count(Point::of(&append));
+        let attempts: Vec<(EffectId, u32)> = append.entries.iter().filter_map(attempt).collect();
         let made = i64::try_from(append.entries.len()).expect("they fit into memory");
         let write = async {
             let head = stage.ledger.append(append).await?;
@@ -279,6 +290,11 @@ impl Between for Turntable {
             Ok(head)
         };
         // The write is a task of its own, which knows its worker only by the lease.
-        written(stage.seats.of(&run, fence), kind, write).await
+        let seat = stage.seats.of(&run, fence);
+        let head = written(seat.clone(), kind, write).await?;
+        if let Some(seat) = seat {
+            lock(&seat.recorded).extend(attempts);
+        }
+        Ok(head)
     }
 }

@@ -9,6 +9,7 @@ use twice::engine::boundary::Boundary;
 use twice_core::ids::RunId;
 
 use super::provider::{Mood, Trouble};
+use super::shapes::Shape;
 use super::{Came, Plan, Task, Theatre, World, run_ids};
 use crate::host::{LEASE_MS, Store, steps};
 use crate::invariants::{Broken, holds};
@@ -27,6 +28,8 @@ struct Scene {
     trouble: Vec<Trouble>,
     todo: Vec<Value>,
     count: u64,
+    /// Another workflow than that of one node.
+    shape: Option<Shape>,
 }
 
 fn ask(item: u64) -> Value {
@@ -47,6 +50,11 @@ fn scenes() -> Vec<Scene> {
         trouble: trouble.to_vec(),
         todo,
         count,
+        shape: None,
+    };
+    let shaped = |name, class, trouble: &[Trouble], shape| Scene {
+        shape: Some(shape),
+        ..scene(name, class, trouble, Vec::new(), 0)
     };
     let two = || vec![ask(0), ask(1)];
     let lost = [Trouble::CommitThenDrop];
@@ -65,11 +73,28 @@ fn scenes() -> Vec<Scene> {
         scene("at once", Class::Key, &[], vec![at_once], 2),
         scene("a restart", Class::Key, &[], vec![ask(0), until_attempt(2, later()), ask(1)], 2),
         scene("no use", Class::KeyLookup, &[], vec![ask(0), fatal], 1),
+        shaped("branches", Class::KeyLookup, &[], Shape::Branches),
+        shaped("branches, an answer lost", Class::Lookup, &lost, Shape::Branches),
+        shaped("branches, neither", Class::Neither, &lost, Shape::Branches),
+        shaped("a loop", Class::Key, &[], Shape::Loop),
+        shaped("a loop, an answer lost", Class::Lookup, &lost, Shape::Loop),
+        shaped("a fan-out", Class::Key, &[], Shape::FanOut),
+        shaped("a fan-out, an answer lost", Class::KeyLookup, &lost, Shape::FanOut),
     ]
 }
 
 impl Scene {
+    fn theatre(&self) -> Theatre {
+        match self.shape {
+            Some(shape) => Theatre::of(self.class, &shape.setup(self.class)),
+            None => Theatre::new(self.class),
+        }
+    }
+
     fn input(&self) -> Value {
+        if let Some(shape) = self.shape {
+            return shape.input(0, |step| vec![step]).0;
+        }
         let orders: Vec<Value> =
             (0..self.count).map(|item| json!({ "order_id": format!("order-{item}") })).collect();
         steps(json!({ "orders": orders }), self.todo.clone())
@@ -186,7 +211,7 @@ pub async fn sweep() -> Result<Size, Broken> {
     for scene in scenes() {
         size.scenes += 1;
         let at = format!("boundary=none, {}", scene.name);
-        let theatre = Theatre::new(scene.class);
+        let theatre = scene.theatre();
         let calm = scene.play(&at, &theatre, Store::Memory, None).await?.writes();
         for (point, made) in calm {
             for nth in 1..=made.min(OCCURRENCES) {

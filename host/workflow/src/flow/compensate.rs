@@ -16,7 +16,7 @@ const ROOTS: &str = "`/receipt/external_id`, `/receipt/result/…`, `/args/…`,
 
 /// A compensation as read.
 pub(super) struct Draft {
-    place: Place,
+    pub(super) place: Place,
     target: Option<At<(Name, Name)>>,
     args: Option<Made>,
     on_unknown: OnUnknown,

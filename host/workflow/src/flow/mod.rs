@@ -25,7 +25,7 @@ pub(crate) use self::children::{Start, Workflows, check_cycles, survey};
 pub use self::paths::PARALLEL;
 use self::relations::Relations;
 use self::slots::Target;
-use crate::diagnostic::Code;
+use crate::diagnostic::{Code, Diagnostic};
 use crate::model::{Node, NodeLimits, OnConflict, Slot, StepRetry, Tool, Uses, Workflow};
 use crate::read::{At, Item, Kind, Place, Sink, Table};
 use crate::schemas::Schemas;
@@ -104,6 +104,8 @@ pub(crate) struct Known<'a> {
     pub(crate) workflows: Workflows,
     /// Where workflows start each other, as far as they were read.
     pub(crate) starts: RefCell<Vec<Start>>,
+    /// What has a meaning and is not executed yet.
+    pub(crate) not_yet: RefCell<Vec<Diagnostic>>,
 }
 
 /// Reads a workflow file. The workflow is `None` when something in it is wrong.
@@ -126,8 +128,13 @@ pub(crate) fn read(
     let input_schema = if states_input { known.schemas.required(&table, "input") } else { None };
     let timeout_ms = table.duration("timeout", 1..=DURATION_MAX_MS).map(|at| at.value);
     let undo = saga::read(&table);
+    let ahead = Sink { file: sink.file, found: &known.not_yet };
+    if let Some(member) = table.members.get("saga") {
+        not_yet(ahead, member.key, "`[saga]` (how a run that failed is undone)", UNDO);
+    }
     let (drafts, complete) = nodes(&table);
     table.close();
+    drafts.iter().flat_map(|node| &node.slots).for_each(|slot| refuse_ahead(ahead, slot));
     let order = order::order(sink, &drafts, complete);
     let around = Surroundings {
         sink,
@@ -236,6 +243,37 @@ fn nodes(table: &Table<'_>) -> (Vec<NodeDraft>, bool) {
         .collect();
     let complete = drafts.len() == items.len();
     (drafts, complete)
+}
+
+/// What stands in for undoing until that is performed.
+const UNDO: &str = "until then, undo by a node of its own that runs when something went wrong";
+
+/// Refuses what a slot asks for that is read and checked, and not performed in this version.
+fn refuse_ahead(ahead: Sink<'_>, slot: &SlotDraft) {
+    if let Some(draft) = &slot.compensate {
+        not_yet(ahead, draft.place, "`compensate` (how an effect is undone)", UNDO);
+    }
+    if let Some(place) = slot.pivot {
+        not_yet(ahead, place, "`pivot` (the point of no return)", "remove it");
+    }
+    if let Some(draft) = &slot.lock {
+        let fix = "until then, start one run for each business object: a run's id or `--key` names it";
+        not_yet(ahead, draft.place, "`lock` (a lock on the business object)", fix);
+    }
+    if let Some(target) = slot.target.as_ref().filter(|_| slot.child) {
+        let fix = "until then, make its nodes part of this workflow";
+        not_yet(ahead, target.place, "`workflow` (a run of another workflow)", fix);
+    }
+}
+
+fn not_yet(ahead: Sink<'_>, place: Place, what: &str, fix: &str) {
+    ahead.report(
+        place,
+        Code::NotYet,
+        format!("{what} is not supported yet"),
+        "leaving it unread would run the workflow without what it asks for",
+        fix,
+    );
 }
 
 fn duplicate(sink: Sink<'_>, name: &At<Name>, kind: &str, why: &str) {

@@ -12,7 +12,7 @@ use crate::units::DURATION_MAX_MS;
 
 /// A lock as read.
 pub(super) struct LockDraft {
-    place: Place,
+    pub(super) place: Place,
     name: Option<Name>,
     expires_ms: Option<u64>,
 }
