@@ -269,6 +269,20 @@ impl Worker {
         self.child.as_mut().expect("it is taken only when the worker is used up")
     }
 
+    /// The most memory that it had in use so far, if it still runs. KiB.
+    ///
+    /// # Panics
+    /// When the system does not tell.
+    pub fn memory_max_kib(&mut self) -> Option<u64> {
+        let child = self.child();
+        if child.try_wait().expect("a child can be waited for").is_some() {
+            return None;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(line.trim().trim_end_matches(" kB").parse().expect("it is a number"))
+    }
+
     /// Sends SIGKILL, and waits until it is gone. Tells whether it was still running.
     ///
     /// # Panics

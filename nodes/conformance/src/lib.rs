@@ -212,7 +212,9 @@ fn act(step: Step, nodes: &Value, element: &str) -> Result<Came, NodeError> {
         Step::Return { output } => return Ok(Came::Output(output.to_string())),
         Step::RequestElement { slot } => {
             let args = json!({ "order_id": element, "amount_cents": 100 });
-            note(effects::request(&slot, &args))
+            let mut note = note(effects::request(&slot, &args));
+            note["element"] = json!(element);
+            note
         }
         Step::Agent { model, act } => agent(&model, &act)?,
     }))

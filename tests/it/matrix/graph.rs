@@ -230,30 +230,30 @@ fn a_fan_out_returns_what_its_elements_did_in_their_order() {
     run(async {
         let busy = Arc::new(Busy::default());
         let counted = Arc::clone(&busy);
-        let (name, keys) = fan_out(4);
+        let (name, keys) = fan_out(16);
         let nodes = [(name, keys.as_str()), ("end", "after = [\"each\"]")];
         let setup = setup(Class::KeyLookup, WINDOWS, "", &nodes).wrap(move |inner, _| {
             Arc::new(Counting { inner, busy: Arc::clone(&counted) })
         });
         let host = Host::start(setup).await;
-        let mut input = orders(30);
+        let mut input = orders(64);
         input["nodes"]["end"] = json!([{ "do": "nodes" }]);
         let commits = host.ledger.commits();
         let output = completed(host.run("run-1", input).await);
         let outputs = output["notes"][0]["each"].as_array().unwrap();
-        assert_eq!(outputs.len(), 30);
+        assert_eq!(outputs.len(), 64);
         let effects = host.effects("run-1").await;
         for (number, output) in outputs.iter().enumerate() {
             let id = output["notes"][0]["effect_id"].as_str().unwrap();
             let effect = effects.iter().find(|effect| effect.id.as_str() == id).unwrap();
             assert_eq!(effect.proposal.args["order_id"], format!("order-{number}"));
         }
-        assert_eq!(busy.most.load(Ordering::SeqCst), 4, "as many at once as `parallel` says");
+        assert_eq!(busy.most.load(Ordering::SeqCst), 16, "as many at once as `parallel` says");
         let counted = host.counted("refund").await;
-        assert_eq!((counted.effects, counted.duplicates), (30, 0));
+        assert_eq!((counted.effects, counted.duplicates), (64, 0));
         // Flushes that meet are one write: fewer than one for each effect.
         let commits = host.ledger.commits() - commits;
-        assert!(commits < 30, "{commits} commits");
+        assert!(commits < 56, "{commits} commits");
     });
 }
 
@@ -440,7 +440,7 @@ fn an_agent_goes_on_with_what_it_was_told_wherever_it_is_killed() {
                     .map(|effect| effect.proposal.args["amount_cents"].clone())
                     .collect();
                 // What the two rounds were told, in the order in which they acted on it.
-                let told: Vec<Value> = host
+                let said: Vec<Value> = host
                     .run_events("run-1")
                     .await
                     .iter()
@@ -449,16 +449,19 @@ fn an_agent_goes_on_with_what_it_was_told_wherever_it_is_killed() {
                         _ => None,
                     })
                     .flatten()
-                    .filter(|said| said["done"].is_null())
-                    .map(|said| said["ask"]["amount_cents"].clone())
+                    .cloned()
                     .collect();
+                let told = said.iter().filter(|said| said["done"].is_null());
+                let told: Vec<Value> =
+                    told.map(|said| said["ask"]["amount_cents"].clone()).collect();
                 assert_eq!(acted, told, "{at}");
                 let (acts, asked) = (host.counted("refund").await, host.counted("model").await);
                 assert_eq!(acts.effects, acted.len() as u64, "{at}: {acted:?}");
-                // Five answers are what it takes; the one that the kill may have lost was never acted on.
-                assert!((5..=6).contains(&asked.effects), "{at}: {} answers", asked.effects);
+                // At most the answer is asked for again that was lost with the worker, and nothing rests on that one.
+                let lost = asked.effects - said.len() as u64;
+                assert!(lost <= 1, "{at}: {lost} answers were lost");
             }
         }
-        assert!(reached > 30, "{reached}");
+        assert!(reached >= 20, "{reached}");
     });
 }

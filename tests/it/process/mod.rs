@@ -3,6 +3,7 @@
 mod command_line;
 mod demo;
 mod errors;
+mod fan_out;
 mod fencing;
 mod kills;
 mod late;

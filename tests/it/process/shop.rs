@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use twice_tests::graphs;
 use twice_tests::nodes::repository;
 use twice_tests::project::{Project, Provider};
 
@@ -70,6 +71,32 @@ intent = "notice"
 allow = "true"
 "#;
 
+/// A fan-out beside a branch, and a loop behind both; nodes do what the input says for each.
+pub(super) const GRAPH: &str = "graph";
+
+fn graph_file() -> String {
+    let (each, keys) = graphs::fan_out(8);
+    let side = graphs::refund_of("/input/side");
+    let draft = format!("after = [\"each\", \"side\"]\n{}", graphs::refund_of("/input/draft"));
+    let review = "after = [\"draft\"]\nroutes = [\"again\", \"good\"]\nloop = { to = \"draft\", when = \"routes.review == 'again'\", max_visits = 3 }";
+    let nodes = [(each, keys.as_str()), ("side", &side), ("draft", &draft), ("review", review)];
+    graphs::graph("", &nodes)
+}
+
+/// The input of a run of it with so many elements; each of them, `side` and the second round of the loop refund an order.
+pub(super) fn graph_input(elements: usize) -> Value {
+    let mut input = graphs::orders(elements);
+    input["side"] = json!("side");
+    input["draft"] = json!("draft");
+    let nodes = input["nodes"].as_object_mut().unwrap();
+    nodes.insert("side".to_owned(), json!([graphs::refund("side")]));
+    nodes.insert("draft".to_owned(), json!([graphs::from_visit(2, graphs::refund("draft"))]));
+    let again = graphs::until_visit(2, graphs::give(&json!({ "route": "again" })));
+    let good = graphs::give(&json!({ "route": "good" }));
+    nodes.insert("review".to_owned(), json!([again, good]));
+    input
+}
+
 const KEY: &str = r#"
 [operation.send.key]
 header = "Idempotency-Key"
@@ -114,6 +141,7 @@ pub(super) fn furnish(project: &Project) {
     project.edit("tools/payments.toml", "initial = \"500ms\"", "initial = \"50ms\"");
     project.write("workflows/refund-and-tell.toml", REFUND_AND_TELL_FILE);
     project.write("workflows/scripted.toml", SCRIPTED_FILE);
+    project.write("workflows/graph.toml", graph_file());
     for node in ["refund", "notify", "conformance"] {
         project.add_node(node);
     }

@@ -10,7 +10,7 @@ use twice_provider_sim::{Fault, Switch};
 use twice_tests::project::{Halted, Project, Provider, Ran, for_each};
 
 use super::shop::{
-    REFUND, REFUND_AND_TELL, SCRIPTED, check_ended_well, check_resumed_again, check_settled, order,
+    GRAPH, REFUND, REFUND_AND_TELL, SCRIPTED, check_ended_well, check_resumed_again, check_settled, graph_input, order,
     refund_step, script, shop, start,
 };
 
@@ -81,6 +81,14 @@ fn scenes() -> Vec<Scene> {
             input: order(ORDER),
             switches: Vec::new(),
             effects: &[("refund", 1), ("message", 1)],
+            ..plain
+        },
+        Scene {
+            name: "a graph",
+            workflow: GRAPH,
+            input: graph_input(2),
+            switches: Vec::new(),
+            effects: &[("refund", 4)],
             ..plain
         },
         Scene {
