@@ -4,6 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 use twice_core::chain::Entry;
 use twice_core::effect::{Effect, Hold};
+use twice_core::ids::Name;
+use twice_core::progress::{Elements, NodeProgress, Progress, Standing};
 use twice_core::time::Timestamp;
 use twice_ledger::{EffectRow, ModuleRow, Overview, RunRecord};
 
@@ -38,10 +40,54 @@ pub struct RunView {
     pub crashes: u32,
     /// The last output of each node that returned.
     pub nodes: Value,
+    /// Where each node stands that was reached.
+    pub steps: Vec<StepView>,
     /// When it was started.
     pub created_at: String,
     /// When its latest entry was made.
     pub updated_at: String,
+}
+
+/// Where the latest visit of a node stands.
+#[derive(Debug, Clone, Serialize)]
+pub struct StepView {
+    /// The node.
+    pub node: String,
+    /// Its visit, from 1.
+    pub visit: u32,
+    /// `open`, `completed`, `skipped` or `failed`.
+    pub state: &'static str,
+    /// How many attempts failed, of a step that is open.
+    pub failed_attempts: u32,
+    /// In a fan-out that has begun, how many elements it has.
+    pub elements: Option<usize>,
+    /// And how many of them have returned.
+    pub elements_done: Option<usize>,
+}
+
+impl StepView {
+    /// The nodes of a run that were reached, by name.
+    fn all(progress: &Progress) -> Vec<Self> {
+        let view = |(name, node): (&Name, &NodeProgress)| {
+            let elements = node.elements.as_ref();
+            let gave_up = node.step.gave_up.is_some()
+                || elements.is_some_and(|elements| elements.gave_up().next().is_some());
+            Self {
+                node: name.to_string(),
+                visit: node.visit,
+                state: match node.standing {
+                    Standing::Completed => "completed",
+                    Standing::Skipped(_) => "skipped",
+                    Standing::Open if gave_up => "failed",
+                    Standing::Open => "open",
+                },
+                failed_attempts: node.step.failed_attempts,
+                elements: elements.map(Elements::total),
+                elements_done: elements.map(Elements::done),
+            }
+        };
+        progress.nodes.iter().map(view).collect()
+    }
 }
 
 impl RunView {
@@ -62,6 +108,7 @@ impl RunView {
             lease_live: run.lease_live,
             fence: run.fence.0,
             crashes: run.crashes,
+            steps: StepView::all(&run.progress),
             nodes: run.progress.state(&Value::Null, None)["nodes"].clone(),
             created_at: run.created_at.to_string(),
             updated_at: run.updated_at.to_string(),
@@ -81,6 +128,10 @@ pub struct EffectView {
     pub kind: String,
     /// The node that asked.
     pub node: String,
+    /// The visit of that node.
+    pub visit: u32,
+    /// The element, in a fan-out.
+    pub element: Option<String>,
     /// The slot it asked through.
     pub slot: String,
     /// The digest of the request.
@@ -110,6 +161,8 @@ impl EffectView {
             run_id: row.run.to_string(),
             kind: row.operation.clone(),
             node: row.node.to_string(),
+            visit: row.visit,
+            element: row.element.as_ref().map(ToString::to_string),
             slot: row.slot.to_string(),
             request_hash: row.request_hash.clone(),
             idempotency_key: row.idempotency_key.clone(),

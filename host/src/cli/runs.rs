@@ -8,7 +8,7 @@ use twice_core::chain::Verifier;
 use twice_core::ids::{Name, RunId};
 use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
-use twice_ledger::{Ledger, RunFilter, RunRecord};
+use twice_ledger::{Ledger, RunFilter, RunRecord, progress_of};
 
 use super::exit::Exit;
 use super::given;
@@ -179,7 +179,8 @@ fn taken(rows: &[Vec<String>]) -> usize {
 impl Show {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let ledger = place.ledger().await?;
-        let record = find(ledger.as_ref(), &self.run).await?;
+        let mut record = find(ledger.as_ref(), &self.run).await?;
+        record.progress = progress_of(ledger.as_ref(), &record).await?;
         let mut entries = Vec::new();
         let mut verifier = Verifier::new(&record.id);
         let mut broken = None;
@@ -220,6 +221,12 @@ fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
         out.line(&format!("  output  {output}"));
     }
     out.line(&format!("  pinned  {}", run.definition));
+    for step in &run.steps {
+        let visit = if step.visit > 1 { format!(" (visit {})", step.visit) } else { String::new() };
+        let of = step.elements_done.zip(step.elements);
+        let of = of.map_or_else(String::new, |(done, all)| format!(", {done} of {all} elements"));
+        out.line(&format!("  step    {}{visit}: {}{of}", step.node, step.state));
+    }
     let rows: Vec<Vec<String>> = entries
         .iter()
         .map(|entry| {

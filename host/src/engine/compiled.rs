@@ -52,7 +52,8 @@ impl Compiled {
     #[must_use]
     pub fn records_start(&self, node: &Name) -> bool {
         let is_apart = |sees: &BTreeSet<Name>| sees.len() < self.nodes.len();
-        let of_node = |known: &CompiledNode| known.node.name == *node && known.node.timeout_ms.is_some();
+        let of_node =
+            |known: &CompiledNode| known.node.name == *node && known.node.timeout_ms.is_some();
         self.nodes.iter().any(of_node)
             || self.definition.workflow.timeout_ms.is_some()
             || self.nodes.iter().any(|node| node.node.for_each.is_some())

@@ -73,7 +73,10 @@ fn skipped(events: &[RunEvent]) -> Vec<(String, SkipReason)> {
 /// One branch asks, the other does not; both lead to a join.
 fn diamond() -> Vec<(&'static str, String)> {
     let branch = |name: &str| {
-        format!("after = [\"choose\"]\nwhen = \"routes.choose == '{name}'\"\n{}", refund_of("/input/order"))
+        format!(
+            "after = [\"choose\"]\nwhen = \"routes.choose == '{name}'\"\n{}",
+            refund_of("/input/order")
+        )
     };
     vec![
         ("choose", "routes = [\"left\", \"right\"]".to_owned()),
@@ -106,10 +109,7 @@ fn the_branch_that_was_chosen_runs_and_leads_to_the_join() {
         let events = host.run_events("run-1").await;
         assert_eq!(skipped(&events), [("left".to_owned(), SkipReason::When)]);
         let effect = host.effect("run-1").await;
-        assert_eq!(
-            (effect.state, effect.proposal.node.as_str()),
-            (State::Confirmed, "right")
-        );
+        assert_eq!((effect.state, effect.proposal.node.as_str()), (State::Confirmed, "right"));
     });
 }
 
@@ -232,9 +232,8 @@ fn a_fan_out_returns_what_its_elements_did_in_their_order() {
         let counted = Arc::clone(&busy);
         let (name, keys) = fan_out(16);
         let nodes = [(name, keys.as_str()), ("end", "after = [\"each\"]")];
-        let setup = setup(Class::KeyLookup, WINDOWS, "", &nodes).wrap(move |inner, _| {
-            Arc::new(Counting { inner, busy: Arc::clone(&counted) })
-        });
+        let setup = setup(Class::KeyLookup, WINDOWS, "", &nodes)
+            .wrap(move |inner, _| Arc::new(Counting { inner, busy: Arc::clone(&counted) }));
         let host = Host::start(setup).await;
         let mut input = orders(64);
         input["nodes"]["end"] = json!([{ "do": "nodes" }]);
@@ -308,10 +307,8 @@ fn a_run_halts_for_a_person_when_nothing_else_can_go_on() {
         let setup = setup(Class::Neither, WINDOWS, "", &nodes)
             .switches([Switch::new(Fault::CommitThenDrop).times(1)]);
         let host = Host::start(setup).await;
-        let mut input = each(&[
-            ("pay", vec![refund("order-1")]),
-            ("other", vec![until_attempt(2, later())]),
-        ]);
+        let mut input =
+            each(&[("pay", vec![refund("order-1")]), ("other", vec![until_attempt(2, later())])]);
         input["order"] = json!("order-1");
         let end = host.run("run-1", input).await;
         let RunEnd::Waiting { why, .. } = end else { panic!("{end:?}") };
@@ -383,11 +380,7 @@ fn a_run_that_takes_longer_than_its_timeout_fails() {
 #[test]
 fn a_node_that_ends_the_run_ends_it_with_its_output() {
     run(async {
-        let nodes = [
-            ("quick", "ends = true"),
-            ("slow", ""),
-            ("behind", "after = [\"slow\"]"),
-        ];
+        let nodes = [("quick", "ends = true"), ("slow", ""), ("behind", "after = [\"slow\"]")];
         let host = Host::start(setup(Class::KeyLookup, WINDOWS, "", &nodes)).await;
         let input = each(&[
             ("quick", vec![give(&json!("enough"))]),
@@ -408,8 +401,11 @@ fn an_agent_goes_on_with_what_it_was_told_wherever_it_is_killed() {
             [[node.effect]]\nslot = \"act\"\ntool = \"payments.refund\"\nobject = \"/input/order\"\nintent = \"act\"\nrepeat = 9\n";
         let again = "after = [\"agent\"]\nloop = { to = \"agent\", when = \"true\", max_visits = 2, exhausted = \"go_on\" }";
         let nodes = [("agent", slots), ("again", again)];
-        let mind = twice_tests::tools::payments(Class::Read, WINDOWS)
-            .replacen("\"payments\"", "\"mind\"", 1);
+        let mind = twice_tests::tools::payments(Class::Read, WINDOWS).replacen(
+            "\"payments\"",
+            "\"mind\"",
+            1,
+        );
         let mut input =
             each(&[("agent", vec![json!({ "do": "agent", "model": "model", "act": "act" })])]);
         input["order"] = json!("order-1");
@@ -419,7 +415,8 @@ fn an_agent_goes_on_with_what_it_was_told_wherever_it_is_killed() {
                 let setup = setup(Class::Key, Windows { attempts: 5, ..WINDOWS }, "", &nodes)
                     .tool(mind.clone());
                 let host = Arc::new(Host::start(setup).await);
-                let ask = |cents: u64| json!({ "ask": { "order_id": "order-1", "amount_cents": cents } });
+                let ask =
+                    |cents: u64| json!({ "ask": { "order_id": "order-1", "amount_cents": cents } });
                 // Each line is given once: whoever asked again would get another one, and act otherwise.
                 let done = || json!({ "done": true });
                 let mut lines: Vec<Value> = vec![ask(1), ask(2), done()];

@@ -10,8 +10,8 @@ use twice_provider_sim::{Fault, Switch};
 use twice_tests::project::{Halted, Project, Provider, Ran, for_each};
 
 use super::shop::{
-    GRAPH, REFUND, REFUND_AND_TELL, SCRIPTED, check_ended_well, check_resumed_again, check_settled, graph_input, order,
-    refund_step, script, shop, start,
+    GRAPH, REFUND, REFUND_AND_TELL, SCRIPTED, check_ended_well, check_resumed_again, check_settled,
+    graph_input, order, refund_step, script, shop, start,
 };
 
 const RUN: &str = "run-1";

@@ -34,7 +34,9 @@ use twice_workflow::model::Definition;
 use self::provider::{Mood, Provider};
 pub use self::seat::Gate;
 use self::seat::{SEAT, Seat, Seats, current};
-use crate::host::{LEASE_MS, Setup, Store, Vanished, definitions, open_ledger, register, run_id, sandbox};
+use crate::host::{
+    LEASE_MS, Setup, Store, Vanished, definitions, open_ledger, register, run_id, sandbox,
+};
 use crate::invariants::{Books, Broken, Ended, check, holds};
 use crate::store::{Point, StoreFault, Watched};
 use crate::tools::{Class, WINDOWS, Windows, for_each_within};

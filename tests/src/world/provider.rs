@@ -240,7 +240,8 @@ impl Stage {
             self.breaks("I3", format!("{effect} was sent before that was durable"));
         }
         if !known.is_some_and(|known| seat.knows(effect, number_of(&known))) {
-            let what = format!("{effect} was sent by a worker that does not know that it is durable");
+            let what =
+                format!("{effect} was sent by a worker that does not know that it is durable");
             self.breaks("I3", what);
         }
     }

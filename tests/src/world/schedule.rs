@@ -230,9 +230,9 @@ pub async fn simulate_shape(
 }
 
 /// Schedules of each shape that are always played.
-const FIXED_SHAPES: u64 = 300;
+const FIXED_SHAPES: u64 = 200;
 
-/// Plays the schedule of `seed` alone under every shape; or `schedules` of them for each (300), and a tenth of that from the
+/// Plays the schedule of `seed` alone under every shape; or `schedules` of them for each (200), and a tenth of that from the
 /// seed `fresh` on. Tells what they came to.
 ///
 /// # Errors
@@ -258,7 +258,8 @@ pub async fn play_shapes(
             ended.iter().for_each(|ended| tally.count(ended));
         }
     }
-    let summary = format!("{} schedules of each shape, fresh from seed {fresh} on: {tally:?}", seeds.len());
+    let summary =
+        format!("{} schedules of each shape, fresh from seed {fresh} on: {tally:?}", seeds.len());
     let broken = |what| Broken { invariant: "I1", at: "all seeds".to_owned(), what };
     let enough = tally.all_seen() || seeds.len() < 200;
     if enough { Ok(summary) } else { Err(broken(format!("not every outcome occurred: {tally:?}"))) }

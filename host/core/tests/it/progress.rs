@@ -117,7 +117,10 @@ fn an_order_to_try_again_forgets_failures_and_no_success() {
     ];
     let progress = fold(&events);
     let step = &progress.nodes[&name("b")].step;
-    assert_eq!((step.started_at, step.gave_up.as_deref()), (Some(Timestamp(2)), Some("node `b` gave up: attempt 5")));
+    assert_eq!(
+        (step.started_at, step.gave_up.as_deref()),
+        (Some(Timestamp(2)), Some("node `b` gave up: attempt 5"))
+    );
     let elements = progress.nodes[&name("each")].elements.as_ref().expect("it is entered");
     assert_eq!(elements.gave_up().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["y"]);
 

@@ -257,7 +257,8 @@ fn refuse_ahead(ahead: Sink<'_>, slot: &SlotDraft) {
         not_yet(ahead, place, "`pivot` (the point of no return)", "remove it");
     }
     if let Some(draft) = &slot.lock {
-        let fix = "until then, start one run for each business object: a run's id or `--key` names it";
+        let fix =
+            "until then, start one run for each business object: a run's id or `--key` names it";
         not_yet(ahead, draft.place, "`lock` (a lock on the business object)", fix);
     }
     if let Some(target) = slot.target.as_ref().filter(|_| slot.child) {
