@@ -505,7 +505,7 @@ fn a_step_that_failed_for_good_fails_the_run_when_the_others_are_settled() {
     run.record(&RunEvent::Retried { who: "ann".to_owned(), why: "mended".to_owned() });
     run.settle();
     run.expect(expect![[r#"
-        fail: step b failed for good: no luck [a]
+        fail: node `b` asked for a later start: no luck [a]
         run a, b, c
     "#]]);
 }

@@ -64,7 +64,13 @@ fn what_is_ahead_of_the_executor() {
         .filter(|found| found.code == Code::NotYet)
         .map(|found| found.what.clone())
         .collect();
-    expect![[r#""#]].assert_eq(&refused.join("\n"));
+    expect![[r#"
+        `compensate` (how an effect is undone) is not supported yet
+        `pivot` (the point of no return) is not supported yet
+        `lock` (a lock on the business object) is not supported yet
+        `workflow` (a run of another workflow) is not supported yet
+        `[saga]` (how a run that failed is undone) is not supported yet"#]]
+    .assert_eq(&refused.join("\n"));
     let ahead = Project::load_ahead(&files).map_or_else(|found| found, |project| project.warnings);
     assert!(ahead.iter().all(|found| found.code != Code::NotYet), "{ahead:?}");
 }
