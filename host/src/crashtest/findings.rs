@@ -70,15 +70,16 @@ struct Said {
     fix: Cow<'static, str>,
 }
 
-/// Adds what a case shows to what is known; the same thing is said once.
+/// Adds what a case shows to what is known; the same thing is said once. Known is what came of the run when nothing happened to
+/// it, and whether its steps run beside each other.
 pub(super) fn collect(
     found: &mut Vec<Finding>,
     outcome: &Outcome,
-    baseline: &Baseline,
+    (baseline, concurrent): (&Baseline, bool),
     pause_ms: u64,
 ) {
     let end = &outcome.again.0;
-    let mut said = not_repeatable(outcome);
+    let mut said = not_repeatable(outcome, concurrent);
     said.extend(conflicts(end));
     said.extend(divergences(end));
     said.extend(other_requests(end, baseline));
@@ -96,17 +97,28 @@ pub(super) fn collect(
     }
 }
 
-fn not_repeatable(outcome: &Outcome) -> Vec<Said> {
+fn not_repeatable(outcome: &Outcome, concurrent: bool) -> Vec<Said> {
     let Some(place) = outcome.spec.place().filter(|_| !outcome.reached) else { return Vec::new() };
+    let (severity, fix) = if concurrent {
+        (
+            Severity::Note,
+            "nothing: steps that run beside each other come to it in any order, and lookups for them may not be needed",
+        )
+    } else {
+        (
+            Severity::Violation,
+            "let the node ask for the same effects in the same order whenever it starts with the same input",
+        )
+    };
     vec![Said {
-        severity: Severity::Violation,
+        severity,
         kind: "not_repeatable",
         about: place.as_str().to_owned(),
         message: format!(
             "the run did not come to `{}` as often as it did before, so that it could not be interrupted there",
             outcome.spec
         ),
-        fix: "let the node ask for the same effects in the same order whenever it starts with the same input".into(),
+        fix: fix.into(),
     }]
 }
 

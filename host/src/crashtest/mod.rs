@@ -25,6 +25,7 @@ use twice_core::time::Timestamp;
 use twice_ledger::LedgerError;
 use twice_sandbox::SandboxError;
 use twice_workflow::model::Definition;
+use twice_workflow::plan::Graph;
 
 pub use self::checks::{Check, Checks};
 pub use self::findings::{Finding, Severity};
@@ -311,7 +312,10 @@ impl Sweep<'_> {
 
     fn take(&mut self, outcome: Outcome) -> CaseReport {
         let pause_ms = self.stage.plan.pause_ms;
-        findings::collect(&mut self.findings, &outcome, &self.baseline, pause_ms);
+        let workflow = &self.stage.plan.definition.workflow;
+        let concurrent = Graph::of(workflow).is_concurrent(workflow);
+        let known = (&self.baseline, concurrent);
+        findings::collect(&mut self.findings, &outcome, known, pause_ms);
         let report = CaseReport::of(&outcome, &self.baseline);
         self.cases.push(report.clone());
         report

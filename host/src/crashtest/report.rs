@@ -175,10 +175,11 @@ impl CaseReport {
 }
 
 impl Report {
-    /// What the test says as a whole. A case that did not come about proves nothing, so that the whole does not hold.
+    /// What the test says as a whole. A case that did not come about proves nothing, and is a violation by its finding, unless
+    /// steps ran beside each other.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let violated = self.cases.iter().any(|case| !case.reached || !case.holds())
+        let violated = self.cases.iter().any(|case| case.reached && !case.holds())
             || self.findings.iter().any(|finding| finding.severity == Severity::Violation);
         let person = self.cases.iter().any(|case| case.person.is_some());
         match (violated, person) {

@@ -24,6 +24,8 @@ pub struct Compiled {
     pub graph: Graph,
     /// By node, those whose outputs its steps see.
     pub sees: Vec<BTreeSet<Name>>,
+    /// Whether steps may be under way beside each other.
+    concurrent: bool,
     /// The nodes whose receipts conditions and fan-outs rest on.
     pub sources: BTreeSet<Name>,
 }
@@ -37,8 +39,8 @@ impl Compiled {
         let name = |at: usize| workflow.nodes[at].name.clone();
         let related = graph.related().into_iter();
         let sees = related.map(|seen| seen.into_iter().map(name).collect()).collect();
-        let sources = plan::sources(workflow);
-        Self { digest, graph, sees, sources, nodes, definition }
+        let (sources, concurrent) = (plan::sources(workflow), graph.is_concurrent(workflow));
+        Self { digest, graph, sees, concurrent, sources, nodes, definition }
     }
 
     /// The place of a node.
@@ -51,13 +53,11 @@ impl Compiled {
     /// way beside each other, which tells what it saw and that it has to be settled if the run fails elsewhere.
     #[must_use]
     pub fn records_start(&self, node: &Name) -> bool {
-        let is_apart = |sees: &BTreeSet<Name>| sees.len() < self.nodes.len();
         let of_node =
             |known: &CompiledNode| known.node.name == *node && known.node.timeout_ms.is_some();
         self.nodes.iter().any(of_node)
             || self.definition.workflow.timeout_ms.is_some()
-            || self.nodes.iter().any(|node| node.node.for_each.is_some())
-            || self.sees.iter().any(is_apart)
+            || self.concurrent
     }
 }
 

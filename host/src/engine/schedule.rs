@@ -130,7 +130,15 @@ impl<'e> Schedule<'e> {
     async fn look(&mut self) -> Result<Look, EngineError> {
         if !self.tasks.is_empty() {
             let now = self.session.now();
-            self.stopped.retain(|_, stop| !is_over(stop, now));
+            let expired = &mut self.expired;
+            self.stopped.retain(|id, stop| {
+                let waits = !is_over(stop, now);
+                if !waits {
+                    // Looked at again, if its time is over.
+                    expired.remove(id);
+                }
+                waits
+            });
         }
         loop {
             self.session.load_receipts(&self.compiled.sources).await?;

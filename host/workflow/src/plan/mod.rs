@@ -74,6 +74,14 @@ impl Graph {
         .collect()
     }
 
+    /// Whether steps of the workflow may be under way beside each other.
+    #[must_use]
+    pub fn is_concurrent(&self, workflow: &Workflow) -> bool {
+        let nodes = workflow.nodes.len();
+        workflow.nodes.iter().any(|node| node.for_each.is_some())
+            || self.related().iter().any(|related| related.len() < nodes)
+    }
+
     /// Whether one node can only run before, or only behind, the other.
     fn precede(&self, one: usize, other: usize) -> bool {
         self.links.ancestors(one).contains(&other) || self.links.ancestors(other).contains(&one)
