@@ -1,5 +1,5 @@
 //! What is asked for, in the form in which it will be stored: without secrets (I10), before anything is hashed. Done by
-//! the caller's task, so that the single writer spends no time on it.
+//! the caller's task, so that the writers spend no time on it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

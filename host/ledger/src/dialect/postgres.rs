@@ -49,6 +49,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(45);
 /// Longest wait for a connection for reading, which covers a server that is just being started again.
 const READER_MAX: Duration = Duration::from_secs(15);
 
+/// While one transaction is on its way to the disk, others are worked on; the server lets those that end together share one
+/// write to it.
+const WRITERS: usize = 4;
+
 pub(crate) struct PostgresDialect {
     location: String,
     options: PgConnectOptions,
@@ -89,6 +93,10 @@ impl Dialect for PostgresDialect {
     /// Tables of others live beside ours; a schema that is in the way says so when ours is made.
     async fn objection(&self) -> Result<Option<String>, sqlx::Error> {
         Ok(None)
+    }
+
+    fn writers(&self) -> usize {
+        WRITERS
     }
 
     async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {

@@ -108,6 +108,10 @@ impl Dialect for SqliteDialect {
         }))
     }
 
+    fn writers(&self) -> usize {
+        1
+    }
+
     async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {
         Ok(Box::new(Writer(self.options.connect().await?)))
     }
