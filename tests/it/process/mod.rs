@@ -6,6 +6,7 @@ mod errors;
 mod fencing;
 mod kills;
 mod late;
+mod many;
 mod newcomer;
 mod postgres;
 mod secrets;
