@@ -2,6 +2,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use twice::tool::http::plain_client;
 use twice_provider_sim::Counters;
 
 use crate::project::API_KEY;
@@ -55,7 +56,8 @@ impl ProviderProcess {
     /// # Panics
     /// When it cannot tell.
     pub async fn counters(&self) -> Counters {
-        let answer = reqwest::Client::new().get(format!("{}/_sim/counters", self.url)).send().await;
+        let client = plain_client().expect("a client can be made");
+        let answer = client.get(format!("{}/_sim/counters", self.url)).send().await;
         let body = answer.expect("the provider answers").bytes().await;
         serde_json::from_slice(&body.expect("the answer is whole")).expect("it can count")
     }
