@@ -228,6 +228,10 @@ impl<B: Between> Ledger for Watched<B> {
         self.0.ledger().effects(filter).await
     }
 
+    async fn now(&self) -> Result<Timestamp, LedgerError> {
+        self.0.ledger().now().await
+    }
+
     async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {
         self.0.ledger().next_due_ms().await
     }

@@ -361,6 +361,9 @@ pub trait Ledger: Send + Sync + 'static {
     /// The current component of every name.
     async fn modules(&self) -> Result<Vec<ModuleRow>, LedgerError>;
 
+    /// What the database's clock shows, by which leases and due times are judged.
+    async fn now(&self) -> Result<Timestamp, LedgerError>;
+
     /// How many transactions were committed since the ledger was opened; the measure of shared commits.
     fn commits(&self) -> u64;
 

@@ -431,6 +431,10 @@ impl Ledger for MemoryLedger {
             .collect())
     }
 
+    async fn now(&self) -> Result<Timestamp, LedgerError> {
+        Ok(Timestamp(self.now()))
+    }
+
     async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {
         Ok(self.open()?.next_due_ms(self.now()))
     }

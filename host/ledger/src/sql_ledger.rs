@@ -336,6 +336,12 @@ impl Ledger for SqlLedger {
         found.into_iter().map(rows::effect).collect()
     }
 
+    async fn now(&self) -> Result<Timestamp, LedgerError> {
+        let row = self.read("tell the time", sql::NOW, vec![self.instant()]).await?.pop();
+        let now = row.map(|row| Fields::of("clock", row).optional_int("now_ms")).transpose()?;
+        Ok(Timestamp(now.flatten().unwrap_or(0)))
+    }
+
     async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {
         let args = vec![self.instant()];
         let row = self.read("find what is due next", sql::NEXT_DUE, args).await?.pop();

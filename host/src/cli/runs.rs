@@ -245,7 +245,8 @@ fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
 
 impl Resume {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, self.json)))?;
+        let engine =
+            place.engine(place.ledger().await?, Arc::new(Watch::new(out, self.json))).await?;
         let done = self.resume_on(&engine, out).await;
         open::take_leave(&engine, out).await;
         done
@@ -263,7 +264,7 @@ impl Resume {
 
 impl Decide {
     async fn retry(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
         let id = find(engine.ledger().as_ref(), &self.run).await?.id;
         let renewed = engine.retry(&id, &self.decision()).await?;
         engine.ledger().close().await;
@@ -283,7 +284,7 @@ impl Decide {
     }
 
     async fn release(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
         let id = find(engine.ledger().as_ref(), &self.run).await?.id;
         engine.release(&id, &self.decision()).await?;
         engine.ledger().close().await;

@@ -84,6 +84,16 @@ impl<'d> Takeovers<'d> {
         self.0.sql(&held).expect("runs can be counted").parse().expect("it is a number")
     }
 
+    /// How many runs were taken over from a worker.
+    ///
+    /// # Panics
+    /// As [`Takeovers::note`].
+    #[must_use]
+    pub fn from(&self, prefix: &str) -> usize {
+        let taken = format!("SELECT COUNT(*) FROM takeover WHERE worker LIKE '{prefix}%'");
+        self.0.sql(&taken).expect("the notes can be read").parse().expect("it is a number")
+    }
+
     /// All of them.
     #[must_use]
     pub fn all(&self) -> Vec<Takeover> {
