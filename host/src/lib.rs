@@ -4,6 +4,7 @@ pub mod cli;
 pub mod clock;
 pub mod crashtest;
 pub mod engine;
+pub mod retention;
 pub mod tool;
 pub mod view;
 pub mod worker;

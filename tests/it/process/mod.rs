@@ -10,6 +10,7 @@ mod late;
 mod many;
 mod newcomer;
 mod postgres;
+mod retention;
 mod secrets;
 mod shop;
 mod sweep;
