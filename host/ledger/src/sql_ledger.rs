@@ -22,8 +22,8 @@ use crate::work::{Reply, Start, Work};
 use crate::writers::Writers;
 use crate::{
     Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, Overview, RunFilter, RunRecord,
-    Started, Wanted, migrate, rules, sql,
+    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune,
+    RunFilter, RunRecord, Started, Tombstone, Wanted, migrate, retention, rules, sql,
 };
 
 /// The ledger in a database. One of them per process and database: it has the only writers.
@@ -170,7 +170,7 @@ impl Ledger for SqlLedger {
         };
         match self.writers.write(Work::Start(Box::new(start))).await? {
             Reply::Started(started) => Ok(*started),
-            Reply::Claim(_) | Reply::Head(_) | Reply::Done => {
+            Reply::Claim(_) | Reply::Head(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("a start is answered as one")
             }
         }
@@ -185,7 +185,7 @@ impl Ledger for SqlLedger {
         let work = Work::Claim { by: by.clone(), wanted: wanted.clone(), at };
         match self.writers.write(work).await? {
             Reply::Claim(outcome) => Ok(outcome),
-            Reply::Started(_) | Reply::Head(_) | Reply::Done => {
+            Reply::Started(_) | Reply::Head(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("a claim is answered as one")
             }
         }
@@ -200,7 +200,7 @@ impl Ledger for SqlLedger {
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
         match self.writers.write(Work::Append { write, fence, progress_made }).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("an append is answered by a head")
             }
         }
@@ -211,7 +211,7 @@ impl Ledger for SqlLedger {
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
         match self.writers.write(Work::Decide { write, expected_head }).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("a decision is answered by a head")
             }
         }
@@ -229,10 +229,38 @@ impl Ledger for SqlLedger {
             Work::Observe { run: run.clone(), effect: effect.clone(), entry: Box::new(entry) };
         match self.writers.write(work).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("an observation is answered by a head")
             }
         }
+    }
+
+    async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {
+        let args = vec![
+            self.instant(),
+            filter.state.map(RunState::as_str).into(),
+            i64::try_from(filter.older_than_ms).unwrap_or(i64::MAX).into(),
+            filter.after.as_ref().map_or("", RunId::as_str).into(),
+            i64::from(rules::page(filter.limit)).into(),
+        ];
+        let rows = self.read("list runs", sql::RUNS_OVER, args).await?;
+        rows.into_iter().map(|row| Ok(rows::run(row)?.0)).collect()
+    }
+
+    async fn prune(&self, prune: Prune) -> Result<Tombstone, LedgerError> {
+        let prune = self.cleaner.prune(prune)?;
+        match self.writers.write(Work::Prune(Box::new(prune))).await? {
+            Reply::Tombstone(tombstone) => Ok(*tombstone),
+            Reply::Started(_) | Reply::Claim(_) | Reply::Head(_) | Reply::Done => {
+                unreachable!("removing a run is answered by its tombstone")
+            }
+        }
+    }
+
+    async fn tombstone(&self, id: &RunId) -> Result<Option<Tombstone>, LedgerError> {
+        let args = vec![id.as_str().into()];
+        let row = self.read("read a tombstone", sql::TOMBSTONE, args).await?.pop();
+        row.map(retention::tombstone).transpose()
     }
 
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError> {
@@ -312,6 +340,12 @@ impl Ledger for SqlLedger {
         ];
         let found = self.read("list effects", statement, args).await?;
         found.into_iter().map(rows::effect).collect()
+    }
+
+    async fn now(&self) -> Result<Timestamp, LedgerError> {
+        let row = self.read("tell the time", sql::NOW, vec![self.instant()]).await?.pop();
+        let now = row.map(|row| Fields::of("clock", row).optional_int("now_ms")).transpose()?;
+        Ok(Timestamp(now.flatten().unwrap_or(0)))
     }
 
     async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {

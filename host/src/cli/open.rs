@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow, bail};
 use futures_util::poll;
 use twice_core::ids::{Name, WorkerId};
-use twice_core::time::{Clock, Timestamp};
+use twice_core::time::Timestamp;
 use twice_ledger::{Ledger, LedgerOptions, MemoryLedger, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
 use twice_workflow::Project;
@@ -18,6 +18,7 @@ use twice_workflow::model::{Definition, Node};
 use twice_workflow::project::Settings;
 
 use super::out::{Out, Secrets};
+use crate::clock::LedgerClock;
 use crate::engine::boundary::Boundaries;
 use crate::engine::observer::Observer;
 use crate::engine::{Engine, Parts};
@@ -40,16 +41,11 @@ pub(super) struct Place {
     pub(super) secrets: Secrets,
 }
 
-/// The machine's clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SystemClock;
-
-impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place where the host's clock is read")]
-    fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-    }
+/// What the machine's clock shows: the clock of a ledger that is in no database.
+#[expect(clippy::disallowed_methods, reason = "the one place where the host's clock is read")]
+fn system_now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 impl Place {
@@ -114,7 +110,7 @@ impl Place {
     pub(super) async fn ledger(&self) -> anyhow::Result<Arc<dyn Ledger>> {
         let url = self.ledger_url()?;
         if self.database.is_none() && is_missing_file(&url) {
-            return Ok(Arc::new(MemoryLedger::new(Arc::new(|| SystemClock.now()))));
+            return Ok(Arc::new(MemoryLedger::new(Arc::new(system_now))));
         }
         self.open(&url, false).await
     }
@@ -172,7 +168,7 @@ impl Place {
     ///
     /// # Errors
     /// When any of its parts cannot be opened.
-    pub(super) fn engine(
+    pub(super) async fn engine(
         &self,
         ledger: Arc<dyn Ledger>,
         observer: Arc<dyn Observer>,
@@ -184,11 +180,12 @@ impl Place {
             secrets: Arc::new(SystemSecrets { root: self.root()? }),
             redactor,
         });
+        let clock = LedgerClock::of(&ledger).await?;
         Ok(Engine::new(Parts {
             ledger,
             sandbox: Arc::new(sandbox),
             drivers: Arc::new(Drivers::new(http)),
-            clock: Arc::new(SystemClock),
+            clock,
             observer,
             boundaries: self.boundaries.clone(),
             worker: worker_id()?,

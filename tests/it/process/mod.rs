@@ -1,13 +1,16 @@
 //! The real command, as processes that are killed and stopped, on real files, against a provider that survives them.
 
+mod clocks;
 mod command_line;
 mod demo;
 mod errors;
 mod fencing;
 mod kills;
 mod late;
+mod many;
 mod newcomer;
 mod postgres;
+mod retention;
 mod secrets;
 mod shop;
 mod sweep;

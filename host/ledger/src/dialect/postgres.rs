@@ -23,11 +23,18 @@ use crate::dialect::{Connection, Dialect, Held, Migration, Trouble};
 use crate::value::{Cell, Row, Value};
 use crate::{LedgerError, LedgerOptions};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_initial",
-    text: include_str!("../../../../migrations/postgres/0001_initial.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_initial",
+        text: include_str!("../../../../migrations/postgres/0001_initial.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_retention",
+        text: include_str!("../../../../migrations/postgres/0002_retention.sql"),
+    },
+];
 
 /// Each statement sees what was committed before it began: what is read after a lock was waited for is the latest.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";

@@ -18,11 +18,18 @@ use crate::LedgerOptions;
 use crate::dialect::{Connection, Dialect, Held, Migration, Trouble};
 use crate::value::{Cell, Row, Value};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_initial",
-    text: include_str!("../../../../migrations/sqlite/0001_initial.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_initial",
+        text: include_str!("../../../../migrations/sqlite/0001_initial.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_retention",
+        text: include_str!("../../../../migrations/sqlite/0002_retention.sql"),
+    },
+];
 
 /// A transaction that starts reading and writes later fails at once when another process wrote in between, whatever the
 /// busy timeout; one that takes the write lock first waits for it.
