@@ -3,6 +3,13 @@
 use std::process::Command;
 
 use serde_json::Value;
+use twice_tests::bench::Store;
+
+/// Three shapes on a file at two concurrencies; on a server, where there is one, one shape with one worker at both and with two
+/// workers at the higher one.
+fn cases() -> usize {
+    if Store::all().contains(&Store::Postgres) { 9 } else { 6 }
+}
 
 fn bench(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_bench")).args(arguments).output().unwrap();
@@ -20,9 +27,12 @@ fn check_positive(value: &Value, pointers: &[&str]) {
 
 #[track_caller]
 fn check_commits_alone(cases: &[Value], shape: &str, expected: f64) {
-    let case = cases.iter().find(|case| case["shape"] == shape && case["concurrent_runs"] == 1);
-    let commits = case.unwrap()["commits_per_effect"].as_f64().unwrap();
-    assert!((commits - expected).abs() < 1e-9, "{shape}: {commits} commits per effect");
+    let alone = |case: &&Value| case["shape"] == shape && case["concurrent_runs"] == 1;
+    assert!(cases.iter().any(|case| alone(&case)), "{shape}");
+    for case in cases.iter().filter(alone) {
+        let commits = case["commits_per_effect"].as_f64().unwrap();
+        assert!((commits - expected).abs() < 1e-9, "{case}: {commits} commits per effect");
+    }
 }
 
 #[test]
@@ -37,10 +47,12 @@ fn every_field_is_measured() {
             "/single_commit/per_second",
             "/single_commit/median_us",
             "/single_commit/p99_us",
+            "/memory/active_runs",
+            "/memory/parked_runs",
         ],
     );
     let cases = report["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 6);
+    assert_eq!(cases.len(), self::cases());
     for case in cases {
         check_positive(
             case,
@@ -69,9 +81,23 @@ fn every_field_is_measured() {
 #[test]
 fn the_table_has_a_line_for_each_case() {
     let table = bench(&["--quick"]);
-    let heading = table.lines().find(|line| line.starts_with("run ")).unwrap();
+    let heading = table.lines().find(|line| line.starts_with("database ")).unwrap();
     for word in ["effects/s", "steps/s", "commits/effect", "bytes/effect", "p99 ms", "of limit"] {
         assert!(heading.contains(word), "{word}");
     }
-    assert_eq!(table.lines().filter(|line| line.contains("-step")).count(), 6, "{table}");
+    assert_eq!(table.lines().filter(|line| line.contains("-step")).count(), cases(), "{table}");
+}
+
+#[test]
+fn the_cost_is_taken_as_the_ledger_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("growth.svg");
+    let picture = file.to_str().unwrap();
+    let table = bench(&["--on", "sqlite", "--growth", "1000", "--picture", picture]);
+    let line: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(line[..2], ["sqlite", "992"], "{table}");
+    assert!(line[2].parse::<f64>().unwrap() > 0.0, "{table}");
+    let drawn = std::fs::read_to_string(&file).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>\n"), "{drawn}");
+    assert_eq!(drawn.matches("<circle").count(), 1, "{drawn}");
 }

@@ -65,7 +65,7 @@ impl Amount {
             active_runs: 256,
             parked_runs: 2_000,
             seconds: 5,
-            stores: vec![Store::Sqlite, Store::Postgres],
+            stores: Store::all(),
         }
     }
 

@@ -21,6 +21,15 @@ pub enum Store {
     Postgres,
 }
 
+impl Store {
+    /// Those that can be measured here; what is missing is said.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let server = !twice_test_postgres::is_missing();
+        [Some(Self::Sqlite), server.then_some(Self::Postgres)].into_iter().flatten().collect()
+    }
+}
+
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
