@@ -89,6 +89,23 @@ fn each_rule_that_can_be_broken_has_one_place_and_is_documented() {
     }
 }
 
+#[test]
+fn each_test_that_is_named_as_proof_is_there() {
+    let page = fs::read_to_string(repository().join("docs/testing.md")).unwrap();
+    let named: Vec<(&str, &str)> =
+        page.split('`').skip(1).step_by(2).filter_map(|code| code.split_once(".rs::")).collect();
+    assert!(named.len() > 10, "only {} tests are named", named.len());
+    for (file, test) in named {
+        let path = repository().join(format!("{file}.rs"));
+        let text = fs::read_to_string(&path).unwrap_or_else(|_| panic!("{file}.rs is not there"));
+        let is_test = text.split("#[test").chain(text.split("#[tokio::test")).skip(1).any(|rest| {
+            let head: String = rest.lines().take(4).collect();
+            head.contains(&format!("fn {test}("))
+        });
+        assert!(is_test, "{file}.rs has no test {test}");
+    }
+}
+
 fn product_sources() -> Vec<PathBuf> {
     let mut files = Vec::new();
     collect(&repository().join("host"), &mut files);

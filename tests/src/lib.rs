@@ -1,6 +1,7 @@
 //! What the tests of Twice stand on: servers that misbehave exactly as told, and the command in a project of its own.
 
 pub mod bench;
+pub mod crew;
 pub mod dice;
 pub mod fault;
 pub mod graphs;

@@ -11,7 +11,8 @@ use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{
     Append, ClaimBy, ClaimOutcome, EffectFilter, EffectRow, Ledger, LedgerError, ModuleRow, NewRun,
-    Notices, OperatorAppend, Overview, RunFilter, RunRecord, Started, Wanted,
+    Notices, OperatorAppend, OverFilter, Overview, Prune, RunFilter, RunRecord, Started, Tombstone,
+    Wanted,
 };
 
 /// A boundary that is a write of the ledger, by what becomes durable.
@@ -222,6 +223,22 @@ impl<B: Between> Ledger for Watched<B> {
 
     async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError> {
         self.0.ledger().effects(filter).await
+    }
+
+    async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {
+        self.0.ledger().runs_over(filter).await
+    }
+
+    async fn prune(&self, prune: Prune) -> Result<Tombstone, LedgerError> {
+        self.0.ledger().prune(prune).await
+    }
+
+    async fn tombstone(&self, id: &RunId) -> Result<Option<Tombstone>, LedgerError> {
+        self.0.ledger().tombstone(id).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, LedgerError> {
+        self.0.ledger().now().await
     }
 
     async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {

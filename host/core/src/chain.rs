@@ -264,7 +264,7 @@ pub fn seal(run: &RunId, head: Head, fence: Fence, entry: &NewEntry) -> Entry {
     seal_text(run, head, fence, entry.at, &entry.content, body)
 }
 
-/// As [`seal`], with the canonical JSON of the content made before: the single writer of a ledger has no time for that.
+/// As [`seal`], with the canonical JSON of the content made before: the writers of a ledger have no time for that.
 #[must_use]
 pub fn seal_text(
     run: &RunId,

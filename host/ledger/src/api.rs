@@ -12,6 +12,7 @@ use twice_core::time::Timestamp;
 
 use crate::LedgerError;
 use crate::queue::{Notices, Overview, Wanted};
+use crate::retention::{OverFilter, Prune, Tombstone};
 
 /// A run to start.
 #[derive(Debug, Clone)]
@@ -248,7 +249,8 @@ pub trait Ledger: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`LedgerError::RunConflict`] when the id or the caller's key belongs to a run with another workflow or input, or
-    /// the id to a run with another caller's key; [`LedgerError::Absent`] when its definition was not stored before.
+    /// the id to a run with another caller's key; [`LedgerError::Pruned`] when it was run and removed;
+    /// [`LedgerError::Absent`] when its definition was not stored before.
     async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError>;
 
     /// Takes a run: the one named, or the next one of a turn. Raises its fencing token, records the claim
@@ -300,6 +302,20 @@ pub trait Ledger: Send + Sync + 'static {
         observation: Observation,
         at: Timestamp,
     ) -> Result<Head, LedgerError>;
+
+    /// A page of runs that are over and have been for some time, in the order of their ids.
+    async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError>;
+
+    /// Removes a run that is over, with its entries and effects, and leaves a tombstone, in one transaction. Removing it again
+    /// finds the tombstone.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`]; [`LedgerError::State`] when the run is not over, has grown since, or owns an effect that
+    /// other runs may still adopt.
+    async fn prune(&self, prune: Prune) -> Result<Tombstone, LedgerError>;
+
+    /// What stays of a run that was removed.
+    async fn tombstone(&self, id: &RunId) -> Result<Option<Tombstone>, LedgerError>;
 
     /// The run of that id.
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError>;
@@ -360,6 +376,9 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// The current component of every name.
     async fn modules(&self) -> Result<Vec<ModuleRow>, LedgerError>;
+
+    /// What the database's clock shows, by which leases and due times are judged.
+    async fn now(&self) -> Result<Timestamp, LedgerError>;
 
     /// How many transactions were committed since the ledger was opened; the measure of shared commits.
     fn commits(&self) -> u64;

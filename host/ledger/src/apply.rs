@@ -35,6 +35,7 @@ impl Batch<'_> {
             }
             Work::Decide { write, expected_head } => self.decide(write, *expected_head).await,
             Work::Observe { run, effect, entry } => self.observe(run, effect, entry).await,
+            Work::Prune(prune) => self.prune(prune).await,
             Work::PutDefinition { digest, text } => {
                 let args = vec![digest.as_str().into(), text.as_str().into()];
                 self.execute(sql::PUT_DEFINITION, args).await?;
@@ -93,7 +94,11 @@ impl Batch<'_> {
             None => None,
         };
         let existing = match (of_id, of_key) {
-            (None, None) => return Ok(None),
+            (None, None) => {
+                let key = start.caller_key.as_deref();
+                self.refuse_restart(&start.id, key, &start.workflow, &start.input).await?;
+                return Ok(None);
+            }
             (Some((record, _)), owner)
                 if start.caller_key.is_none() || owner.as_ref() == Some(&record.id) =>
             {

@@ -217,6 +217,25 @@ impl<'c> Batch<'c> {
         self.runs.insert(id.clone(), RunSlot::Known(Box::new(known)));
     }
 
+    /// Takes a run and its effects out of what is known: they are gone.
+    pub(crate) fn forget(&mut self, id: &RunId) {
+        self.runs.insert(id.clone(), RunSlot::Absent);
+        for slot in self.effects.values_mut() {
+            if matches!(slot, EffectSlot::Raw(_) | EffectSlot::Known { .. }) {
+                let owned = match slot {
+                    EffectSlot::Known { owner, .. } => owner == id,
+                    EffectSlot::Raw(row) => {
+                        matches!(row.get(1), Some(Cell::Text(owner)) if owner == id.as_str())
+                    }
+                    EffectSlot::Absent => false,
+                };
+                if owned {
+                    *slot = EffectSlot::Absent;
+                }
+            }
+        }
+    }
+
     pub(crate) fn stage_entries(&mut self, entries: impl IntoIterator<Item = Staged>) {
         self.entries.extend(entries);
     }

@@ -2,6 +2,8 @@
 
 use twice_core::ids::{EffectId, Fence, RunId};
 
+use crate::Tombstone;
+
 /// Why a ledger operation did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
@@ -30,6 +32,15 @@ pub enum LedgerError {
         run: RunId,
         /// What differs, in words.
         difference: String,
+    },
+    /// The run is over and was removed; nothing was started.
+    #[error(
+        "run `{}` {} and was removed from the ledger on {}; it is not run again, and what there is of it is in its export, {}",
+        .tombstone.run, .tombstone.state, .tombstone.pruned_at, .tombstone.export
+    )]
+    Pruned {
+        /// What stays of it.
+        tombstone: Box<Tombstone>,
     },
     /// Another run proposed this shared effect first; nothing was written.
     #[error("effect {effect} was proposed by run {owner} first")]

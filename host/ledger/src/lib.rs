@@ -2,7 +2,7 @@
 //! transaction handle leaves this crate.
 //!
 //! Reading order: [`Ledger`] is the contract; [`MemoryLedger`] its executable specification. [`SqlLedger`] cleans what it
-//! is given of secrets (`stored`), hands writes to the one writer (`writer`), which stages them in a transaction
+//! is given of secrets (`stored`), hands writes to the writer of their run (`writers`, `writer`), which stages them in a transaction
 //! (`batch`, `apply`) with the statements of `sql`; what differs between databases is in `dialect`.
 //!
 //! Architecture invariant: no statement outside `sql`, no driver type outside `dialect`, no write outside `writer`.
@@ -17,6 +17,7 @@ mod migrate;
 mod options;
 mod progress;
 mod queue;
+mod retention;
 mod rows;
 mod rules;
 mod sql;
@@ -26,6 +27,7 @@ mod turns;
 mod value;
 mod work;
 mod writer;
+mod writers;
 
 pub use api::*;
 pub use error::*;
@@ -33,4 +35,5 @@ pub use memory::MemoryLedger;
 pub use options::*;
 pub use progress::progress_of;
 pub use queue::*;
+pub use retention::{OverFilter, Prune, Tombstone};
 pub use sql_ledger::SqlLedger;

@@ -21,8 +21,8 @@ use crate::stored::{Cleaner, Projection, Write};
 use crate::work::Start;
 use crate::{
     Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, Overview, RunFilter, RunRecord,
-    Started, Wanted, rows, rules,
+    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune,
+    RunFilter, RunRecord, Started, Tombstone, Wanted, retention, rows, rules,
 };
 
 /// A ledger in memory: for tests and for trying out. It forgets everything with its process, so it upholds no invariant
@@ -41,6 +41,7 @@ struct Memory {
     definitions: BTreeMap<String, String>,
     modules: BTreeMap<Name, ModuleRow>,
     module_bytes: BTreeMap<String, Vec<u8>>,
+    tombstones: BTreeMap<RunId, Tombstone>,
     commits: u64,
     closed: bool,
 }
@@ -130,7 +131,11 @@ impl Memory {
         let by_id = self.runs.get(&new.id);
         let by_key = key
             .and_then(|key| self.runs.values().find(|run| run.caller_key.as_deref() == Some(key)));
-        let Some(found) = by_id.or(by_key) else { return Ok(None) };
+        let Some(found) = by_id.or(by_key) else {
+            let removed: Vec<Tombstone> = self.tombstones.values().cloned().collect();
+            retention::refuse_restart(&removed, &new.id, key, &new.workflow, input)?;
+            return Ok(None);
+        };
         let id = &found.record.id;
         if key.is_some() && by_key.is_none_or(|run| run.record.id != *id) {
             return Err(rules::conflict(id, "another caller's key"));
@@ -356,6 +361,63 @@ impl Ledger for MemoryLedger {
         Ok(run.head())
     }
 
+    async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {
+        let now = self.now();
+        let memory = self.open()?;
+        let latest = now.saturating_sub(i64::try_from(filter.older_than_ms).unwrap_or(i64::MAX));
+        Ok(memory
+            .runs
+            .values()
+            .filter(|run| matches!(run.record.state, RunState::Completed | RunState::Failed))
+            .filter(|run| filter.state.is_none_or(|state| run.record.state == state))
+            .filter(|run| run.record.updated_at.0 <= latest)
+            .filter(|run| filter.after.as_ref().is_none_or(|after| run.record.id > *after))
+            .take(rules::page(filter.limit) as usize)
+            .map(|run| run.shown(now))
+            .collect())
+    }
+
+    async fn prune(&self, prune: Prune) -> Result<Tombstone, LedgerError> {
+        let prune = self.cleaner.prune(prune)?;
+        let now = self.now();
+        let mut memory = self.open()?;
+        if let (false, Some(tombstone)) =
+            (memory.runs.contains_key(&prune.run), memory.tombstones.get(&prune.run))
+        {
+            return Ok(tombstone.clone());
+        }
+        let run = memory.run(&prune.run)?;
+        retention::refuse_prune(&prune, run.record.state, run.head())?;
+        let mut proposals = run.entries.iter().filter(|entry| entry.kind == "proposed");
+        if proposals.any(|entry| retention::is_shared(&entry.body)) {
+            return Err(rules::refused(&prune.run, run.record.state, rules::OWNS_SHARED));
+        }
+        let tombstone = Tombstone {
+            run: prune.run.clone(),
+            caller_key: run.caller_key.clone(),
+            workflow: run.record.workflow.clone(),
+            definition: run.record.definition.clone(),
+            input_hash: retention::input_hash(&json::canonical(&run.record.input)),
+            state: run.record.state,
+            head: run.head(),
+            created_at: run.record.created_at,
+            ended_at: run.record.updated_at,
+            pruned_at: Timestamp(now),
+            pruned_by: prune.by,
+            export: prune.export,
+            export_digest: prune.export_digest,
+        };
+        memory.runs.remove(&prune.run);
+        memory.effects.retain(|_, (owner, _)| *owner != prune.run);
+        memory.tombstones.insert(prune.run, tombstone.clone());
+        memory.commits += 1;
+        Ok(tombstone)
+    }
+
+    async fn tombstone(&self, id: &RunId) -> Result<Option<Tombstone>, LedgerError> {
+        Ok(self.open()?.tombstones.get(id).cloned())
+    }
+
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError> {
         Ok(self.open()?.runs.get(id).map(|run| run.shown(self.now())))
     }
@@ -427,6 +489,10 @@ impl Ledger for MemoryLedger {
             .filter(|row| filter.after.as_ref().is_none_or(|after| row.id > *after))
             .take(rules::page(filter.limit) as usize)
             .collect())
+    }
+
+    async fn now(&self) -> Result<Timestamp, LedgerError> {
+        Ok(Timestamp(self.now()))
     }
 
     async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {

@@ -16,7 +16,7 @@ pub struct LedgerOptions {
     pub now: Option<Clock>,
     /// Whether a file that is missing is made.
     pub create: bool,
-    /// Connections for reading, beside the one for writing.
+    /// Connections for reading, beside those for writing.
     pub readers: u32,
     /// How long another process may hold the database before one try to begin a write gives up. Milliseconds; a write
     /// tries [`BEGIN_TRIES`] times.

@@ -66,7 +66,7 @@ impl Fields {
         u32::try_from(value).map_err(|_| self.corrupt(column, format_args!("{value} is no count")))
     }
 
-    fn time(&mut self, column: &'static str) -> Result<Timestamp, LedgerError> {
+    pub(crate) fn time(&mut self, column: &'static str) -> Result<Timestamp, LedgerError> {
         self.int(column).map(Timestamp)
     }
 
@@ -74,7 +74,10 @@ impl Fields {
         self.optional_text(column)?.ok_or_else(|| self.corrupt(column, "NULL where text belongs"))
     }
 
-    fn optional_text(&mut self, column: &'static str) -> Result<Option<String>, LedgerError> {
+    pub(crate) fn optional_text(
+        &mut self,
+        column: &'static str,
+    ) -> Result<Option<String>, LedgerError> {
         match self.next() {
             Cell::Text(value) => Ok(Some(value)),
             Cell::Null => Ok(None),
@@ -85,7 +88,7 @@ impl Fields {
     }
 
     /// A text with a form of its own.
-    fn parsed<T, E: Display>(
+    pub(crate) fn parsed<T, E: Display>(
         &mut self,
         column: &'static str,
         parse: impl FnOnce(String) -> Result<T, E>,
@@ -94,7 +97,7 @@ impl Fields {
         parse(text).map_err(|problem| self.corrupt(column, problem))
     }
 
-    fn optional_parsed<T, E: Display>(
+    pub(crate) fn optional_parsed<T, E: Display>(
         &mut self,
         column: &'static str,
         parse: impl FnOnce(String) -> Result<T, E>,
@@ -112,7 +115,7 @@ impl Fields {
         }
     }
 
-    fn hash(&mut self, column: &'static str) -> Result<Hash, LedgerError> {
+    pub(crate) fn hash(&mut self, column: &'static str) -> Result<Hash, LedgerError> {
         let bytes = self.bytes(column)?;
         Hash::try_from(bytes.as_slice())
             .map_err(|_| self.corrupt(column, format_args!("a digest of {} bytes", bytes.len())))
@@ -128,7 +131,7 @@ impl Fields {
     }
 }
 
-fn run_state(text: String) -> Result<RunState, String> {
+pub(crate) fn run_state(text: String) -> Result<RunState, String> {
     RunState::parse(&text).ok_or_else(|| format!("`{text}` is no state of a run"))
 }
 

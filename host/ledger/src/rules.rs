@@ -13,6 +13,8 @@ pub(crate) const GROWN: &str =
     "its chain has grown since the decision was prepared; read it again and decide anew";
 pub(crate) const NOT_TO_RUNNING: &str =
     "a decision leaves a run ready, waiting, halted or ended; only a claim makes it running";
+pub(crate) const NOT_OVER: &str = "only a run that is over is removed";
+pub(crate) const OWNS_SHARED: &str = "it owns an effect with `scope = \"object\"`, which any run may still ask for; such a run is kept for good";
 pub(crate) const ILLEGAL_MOVE: &str =
     "an entry is a move that its effect cannot make; nothing was written, read the effect again";
 pub(crate) const EFFECT_MISSING: &str =

@@ -5,6 +5,9 @@
 
 use std::sync::LazyLock;
 
+mod retention;
+pub(crate) use retention::*;
+
 /// How many rows or ids the prepared forms of a [`Bulk`] statement take. Few sizes, so that they stay prepared; none
 /// larger, because SQLite looks each numbered placeholder up by walking over all before it.
 pub(crate) const SIZES: [usize; 6] = [32, 16, 8, 4, 2, 1];
@@ -94,6 +97,12 @@ pub(crate) const RUNS_DUE: &str = concat!(
 pub(crate) const RUNS: &str = select_run!(
     "WHERE (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND (CAST($3 AS TEXT) IS NULL OR r.workflow = $3) \
      ORDER BY r.created_at DESC, r.id DESC LIMIT $4"
+);
+/// Runs that are over and have been for long enough, in the order of their ids.
+pub(crate) const RUNS_OVER: &str = select_run!(
+    "WHERE r.state IN ('completed', 'failed') AND (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND r.updated_at <= ",
+    now!(),
+    " - $3 AND r.id > $4 ORDER BY r.id LIMIT $5"
 );
 pub(crate) const RUNS_BEFORE: &str = select_run!(
     "WHERE (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND (CAST($3 AS TEXT) IS NULL OR r.workflow = $3) \
@@ -314,6 +323,15 @@ fn all() -> Vec<&'static str> {
         RUNS_DUE,
         RUNS,
         RUNS_BEFORE,
+        RUNS_OVER,
+        TOMBSTONE,
+        TOMBSTONES_OF_START,
+        PROPOSALS,
+        PUT_TOMBSTONE,
+        DELETE_ENTRIES,
+        DELETE_EFFECTS,
+        DELETE_RUN,
+        CLOSE_TOMBSTONE,
         NEXT_DUE,
         LOADS,
         WORKERS,
@@ -354,8 +372,14 @@ mod tests {
 
     use super::*;
 
-    const POSTGRES: &str = include_str!("../../../migrations/postgres/0001_initial.sql");
-    const SQLITE: &str = include_str!("../../../migrations/sqlite/0001_initial.sql");
+    const POSTGRES: &str = concat!(
+        include_str!("../../../migrations/postgres/0001_initial.sql"),
+        include_str!("../../../migrations/postgres/0002_retention.sql")
+    );
+    const SQLITE: &str = concat!(
+        include_str!("../../../migrations/sqlite/0001_initial.sql"),
+        include_str!("../../../migrations/sqlite/0002_retention.sql")
+    );
 
     async fn sqlite() -> SqliteConnection {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
@@ -487,7 +511,7 @@ mod tests {
 
     #[test]
     fn all_statements_are_listed() {
-        let source = include_str!("sql.rs");
+        let source = concat!(include_str!("sql.rs"), include_str!("sql/retention.rs"));
         let declared = source.matches("pub(crate) const ").count() - 1
             + source.matches("pub(crate) static ").count() * SIZES.len();
         // These two lines hold the patterns as well.

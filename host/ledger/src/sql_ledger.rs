@@ -1,10 +1,10 @@
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 use twice_core::chain::{Entry, Head};
 use twice_core::effect::{Effect, State};
 use twice_core::event::Observation;
@@ -20,19 +20,17 @@ use crate::rows::{self, Fields};
 use crate::stored::Cleaner;
 use crate::value::{Row, Value};
 use crate::work::{Reply, Start, Work};
-use crate::writer::{Command, Message, QUEUE_MAX, Writer};
+use crate::writers::Writers;
 use crate::{
     Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, Overview, RunFilter, RunRecord,
-    Started, Wanted, migrate, rules, sql,
+    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune,
+    RunFilter, RunRecord, Started, Tombstone, Wanted, migrate, retention, rules, sql,
 };
 
-/// The ledger in a database. One of them per process and database: it has the only writer.
+/// The ledger in a database. One of them per process and database: it has the only writers.
 pub struct SqlLedger {
     dialect: Arc<dyn Dialect>,
-    writer: mpsc::Sender<Message>,
-    writer_running: watch::Receiver<()>,
-    commits: Arc<AtomicU64>,
+    writers: Writers,
     cleaner: Cleaner,
     clock: Option<Clock>,
     /// Tells of runs that may have become claimable.
@@ -50,7 +48,7 @@ impl SqlLedger {
     /// Opens the ledger at a path or URL (`twice.db`, `sqlite:twice.db`, `postgres://USER@HOST/DATABASE`) and brings it up
     /// to this build's schema. A file is made when it is missing, unless the
     /// options say otherwise; one that is a database of something else is left alone. A Postgres database has to be there. The password in a
-    /// URL becomes a secret of the redactor. Must be called within a Tokio runtime, which the writer then runs on.
+    /// URL becomes a secret of the redactor. Must be called within a Tokio runtime, which its writers then run on.
     ///
     /// # Errors
     /// [`LedgerError::Open`], with what to do; also when a server is set up to lose what it confirms.
@@ -80,36 +78,16 @@ impl SqlLedger {
             }
         };
         migrate::run(&*dialect, &mut *connection).await?;
-        let (messages, inbox) = mpsc::channel(QUEUE_MAX);
-        let (running, writer_running) = watch::channel(());
-        let commits = Arc::new(AtomicU64::new(0));
         let notice = watch::Sender::new(());
-        let writer = Writer {
-            dialect: Arc::clone(&dialect),
-            connection: Some(connection),
-            clock: options.now.clone(),
-            commits: Arc::clone(&commits),
-            running,
-            notice: notice.clone(),
-        };
-        tokio::spawn(writer.run(inbox));
+        let writers = Writers::start(&dialect, connection, options.now.as_ref(), &notice);
         Ok(Self {
             dialect,
-            writer: messages,
-            writer_running,
-            commits,
+            writers,
             cleaner: Cleaner(options.redactor),
             clock: options.now,
             notice,
             listening: AtomicBool::new(false),
         })
-    }
-
-    async fn write(&self, work: Work) -> Result<Reply, LedgerError> {
-        let (reply, answer) = oneshot::channel();
-        let message = Message::Work(Box::new(Command { work, reply }));
-        self.writer.send(message).await.map_err(|_| LedgerError::Closed)?;
-        answer.await.map_err(|_| LedgerError::Closed)?
     }
 
     async fn read(
@@ -191,9 +169,9 @@ impl Ledger for SqlLedger {
             priority: run.priority,
             claim: run.claim,
         };
-        match self.write(Work::Start(Box::new(start))).await? {
+        match self.writers.write(Work::Start(Box::new(start))).await? {
             Reply::Started(started) => Ok(*started),
-            Reply::Claim(_) | Reply::Head(_) | Reply::Done => {
+            Reply::Claim(_) | Reply::Head(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("a start is answered as one")
             }
         }
@@ -206,24 +184,24 @@ impl Ledger for SqlLedger {
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
         let work = Work::Claim { by: by.clone(), wanted: wanted.clone(), at };
-        match self.write(work).await? {
+        match self.writers.write(work).await? {
             Reply::Claim(outcome) => Ok(outcome),
-            Reply::Started(_) | Reply::Head(_) | Reply::Done => {
+            Reply::Started(_) | Reply::Head(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("a claim is answered as one")
             }
         }
     }
 
     async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError> {
-        self.write(Work::Renew { run: run.clone(), fence, lease_ms }).await.map(drop)
+        self.writers.write(Work::Renew { run: run.clone(), fence, lease_ms }).await.map(drop)
     }
 
     async fn append(&self, append: Append) -> Result<Head, LedgerError> {
         let Append { run, fence, entries, effects, run_change, progress_made } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
-        match self.write(Work::Append { write, fence, progress_made }).await? {
+        match self.writers.write(Work::Append { write, fence, progress_made }).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("an append is answered by a head")
             }
         }
@@ -232,9 +210,9 @@ impl Ledger for SqlLedger {
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {
         let OperatorAppend { run, entries, effects, run_change, expected_head } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
-        match self.write(Work::Decide { write, expected_head }).await? {
+        match self.writers.write(Work::Decide { write, expected_head }).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("a decision is answered by a head")
             }
         }
@@ -250,12 +228,40 @@ impl Ledger for SqlLedger {
         let entry = self.cleaner.observation(effect, observation, at)?;
         let work =
             Work::Observe { run: run.clone(), effect: effect.clone(), entry: Box::new(entry) };
-        match self.write(work).await? {
+        match self.writers.write(work).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Done => {
+            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
                 unreachable!("an observation is answered by a head")
             }
         }
+    }
+
+    async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {
+        let args = vec![
+            self.instant(),
+            filter.state.map(RunState::as_str).into(),
+            i64::try_from(filter.older_than_ms).unwrap_or(i64::MAX).into(),
+            filter.after.as_ref().map_or("", RunId::as_str).into(),
+            i64::from(rules::page(filter.limit)).into(),
+        ];
+        let rows = self.read("list runs", sql::RUNS_OVER, args).await?;
+        rows.into_iter().map(|row| Ok(rows::run(row)?.0)).collect()
+    }
+
+    async fn prune(&self, prune: Prune) -> Result<Tombstone, LedgerError> {
+        let prune = self.cleaner.prune(prune)?;
+        match self.writers.write(Work::Prune(Box::new(prune))).await? {
+            Reply::Tombstone(tombstone) => Ok(*tombstone),
+            Reply::Started(_) | Reply::Claim(_) | Reply::Head(_) | Reply::Done => {
+                unreachable!("removing a run is answered by its tombstone")
+            }
+        }
+    }
+
+    async fn tombstone(&self, id: &RunId) -> Result<Option<Tombstone>, LedgerError> {
+        let args = vec![id.as_str().into()];
+        let row = self.read("read a tombstone", sql::TOMBSTONE, args).await?.pop();
+        row.map(retention::tombstone).transpose()
     }
 
     async fn run(&self, id: &RunId) -> Result<Option<RunRecord>, LedgerError> {
@@ -340,6 +346,12 @@ impl Ledger for SqlLedger {
         found.into_iter().map(rows::effect).collect()
     }
 
+    async fn now(&self) -> Result<Timestamp, LedgerError> {
+        let row = self.read("tell the time", sql::NOW, vec![self.instant()]).await?.pop();
+        let now = row.map(|row| Fields::of("clock", row).optional_int("now_ms")).transpose()?;
+        Ok(Timestamp(now.flatten().unwrap_or(0)))
+    }
+
     async fn next_due_ms(&self) -> Result<Option<u64>, LedgerError> {
         let args = vec![self.instant()];
         let row = self.read("find what is due next", sql::NEXT_DUE, args).await?.pop();
@@ -355,14 +367,14 @@ impl Ledger for SqlLedger {
 
     fn notices(&self) -> Notices {
         if !self.listening.swap(true, Ordering::Relaxed) {
-            self.dialect.listen(self.notice.clone(), self.writer_running.clone());
+            self.dialect.listen(self.notice.clone(), self.writers.running());
         }
         Notices(self.notice.subscribe())
     }
 
     async fn put_definition(&self, digest: &str, text: &str) -> Result<(), LedgerError> {
         let text = self.cleaner.whole("definition", text)?;
-        self.write(Work::PutDefinition { digest: digest.to_owned(), text }).await.map(drop)
+        self.writers.write(Work::PutDefinition { digest: digest.to_owned(), text }).await.map(drop)
     }
 
     async fn definition(&self, digest: &str) -> Result<Option<String>, LedgerError> {
@@ -383,7 +395,7 @@ impl Ledger for SqlLedger {
             bytes: bytes.to_vec(),
             at,
         };
-        self.write(work).await.map(drop)
+        self.writers.write(work).await.map(drop)
     }
 
     async fn module(&self, name: &Name) -> Result<Option<ModuleRow>, LedgerError> {
@@ -404,14 +416,11 @@ impl Ledger for SqlLedger {
     }
 
     fn commits(&self) -> u64 {
-        self.commits.load(Ordering::Relaxed)
+        self.writers.commits()
     }
 
     async fn close(&self) {
-        // When it cannot be told, it has stopped already.
-        drop(self.writer.send(Message::Close).await);
-        let mut running = self.writer_running.clone();
-        while running.changed().await.is_ok() {}
+        self.writers.close().await;
         self.dialect.close_readers().await;
     }
 }

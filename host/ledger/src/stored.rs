@@ -1,5 +1,5 @@
 //! What is asked for, in the form in which it will be stored: without secrets (I10), before anything is hashed. Done by
-//! the caller's task, so that the single writer spends no time on it.
+//! the caller's task, so that the writers spend no time on it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -13,7 +13,7 @@ use twice_core::redact::Redactor;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 
-use crate::{EffectRow, LedgerError, RunChange};
+use crate::{EffectRow, LedgerError, Prune, RunChange};
 
 /// Longest caller's key. Bytes; well below what an index of any of our databases takes.
 const CALLER_KEY_BYTES_MAX: usize = 1_024;
@@ -112,6 +112,13 @@ impl Cleaner {
     }
 
     /// A caller's key.
+    /// The texts of a removal.
+    pub(crate) fn prune(&self, prune: Prune) -> Result<Prune, LedgerError> {
+        let by = self.whole("name of whoever removes a run", &prune.by)?;
+        let export = self.whole("place of an export", &prune.export)?;
+        Ok(Prune { by, export, ..prune })
+    }
+
     pub(crate) fn key(&self, key: Option<&str>) -> Result<Option<String>, LedgerError> {
         const WHAT: &str = "caller's key";
         match key {

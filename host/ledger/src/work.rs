@@ -7,7 +7,7 @@ use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 
 use crate::stored::{Ready, Write};
-use crate::{ClaimBy, ClaimOutcome, LedgerError, RunRecord, Started, Wanted};
+use crate::{ClaimBy, ClaimOutcome, LedgerError, Prune, RunRecord, Started, Tombstone, Wanted};
 
 /// A run to start, ready to be stored.
 #[derive(Debug)]
@@ -72,6 +72,7 @@ pub(crate) enum Work {
     Renew { run: RunId, fence: Fence, lease_ms: u64 },
     Append { write: Write, fence: Fence, progress_made: bool },
     Decide { write: Write, expected_head: Head },
+    Prune(Box<Prune>),
     Observe { run: RunId, effect: EffectId, entry: Box<Ready> },
     PutDefinition { digest: String, text: String },
     PutModule { name: Name, digest: String, bytes: Vec<u8>, at: Timestamp },
@@ -83,6 +84,7 @@ pub(crate) enum Reply {
     Started(Box<Started>),
     Claim(ClaimOutcome),
     Head(Head),
+    Tombstone(Box<Tombstone>),
     Done,
 }
 
@@ -95,6 +97,7 @@ impl Work {
             Self::Renew { .. } => "renew a lease",
             Self::Append { .. } => "write a step of a run",
             Self::Decide { .. } => "write a person's decision",
+            Self::Prune(_) => "remove a run",
             Self::Observe { .. } => "keep an observation",
             Self::PutDefinition { .. } => "store a definition",
             Self::PutModule { .. } => "register a component",
@@ -105,6 +108,7 @@ impl Work {
     pub(crate) const fn run(&self) -> Option<&RunId> {
         match self {
             Self::Start(start) => Some(&start.id),
+            Self::Prune(prune) => Some(&prune.run),
             Self::Claim { wanted: Wanted::Run { id, .. }, .. } => Some(id),
             Self::Renew { run, .. } | Self::Observe { run, .. } => Some(run),
             Self::Append { write, .. } | Self::Decide { write, .. } => Some(&write.run),
@@ -120,6 +124,7 @@ impl Work {
             Self::Start(_)
             | Self::Claim { .. }
             | Self::Renew { .. }
+            | Self::Prune(_)
             | Self::Observe { .. }
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
@@ -132,6 +137,7 @@ impl Work {
             Self::Start(_)
             | Self::Claim { .. }
             | Self::Renew { .. }
+            | Self::Prune(_)
             | Self::Append { .. }
             | Self::Decide { .. }
             | Self::PutDefinition { .. }
@@ -147,6 +153,10 @@ impl Work {
 
     /// How much it adds to a transaction.
     pub(crate) fn entries(&self) -> usize {
-        self.write().map_or(1, |write| write.entries.len().max(1))
+        match self {
+            // What is deleted counts as what is written.
+            Self::Prune(prune) => usize::try_from(prune.expected_head.seq).unwrap_or(1),
+            _ => self.write().map_or(1, |write| write.entries.len().max(1)),
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! The single writer. It takes what waits, makes it one transaction, and answers after the commit: concurrent runs share
+//! A writer. It takes what waits, makes it one transaction, and answers after the commit: concurrent runs share
 //! commits, and one lone write has one of its own.
 //!
-//! Nothing else in this crate writes. A transaction that another process was in the way of, or whose connection was lost
+//! Nothing but writers writes in this crate. A transaction that another process was in the way of, or whose connection was lost
 //! before it was to be committed, is made again. Any other error of the database in a shared transaction is met by giving
 //! each write its own, so that it stays with the write that causes it.
 
@@ -44,7 +44,7 @@ pub(crate) struct Writer {
     pub(crate) connection: Option<Box<dyn Connection>>,
     pub(crate) clock: Option<Clock>,
     pub(crate) commits: Arc<AtomicU64>,
-    /// Dropped when the writer has stopped.
+    /// Dropped when this writer has stopped.
     pub(crate) running: watch::Sender<()>,
     /// Told when a run may have become claimable.
     pub(crate) notice: watch::Sender<()>,
@@ -329,6 +329,9 @@ mod tests {
             self.inner.objection().await
         }
 
+        fn writers(&self) -> usize {
+            self.inner.writers()
+        }
         async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {
             self.connections.fetch_add(1, Ordering::Relaxed);
             let inner = self.inner.connect().await?;

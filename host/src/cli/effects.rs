@@ -247,7 +247,8 @@ impl Show {
 
 impl Reconcile {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, self.json)))?;
+        let engine =
+            place.engine(place.ledger().await?, Arc::new(Watch::new(out, self.json))).await?;
         let done = self.reconcile_on(&engine, out).await;
         open::take_leave(&engine, out).await;
         done
@@ -288,7 +289,7 @@ impl Reconcile {
 
 impl Resolve {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
         let effect = find(engine.ledger().as_ref(), &self.effect).await?;
         let finding = if self.confirmed {
             let result = self.receipt.clone().unwrap_or_default();
@@ -306,7 +307,7 @@ impl Resolve {
 
 impl Conflict {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
         let effect = find(engine.ledger().as_ref(), &self.effect).await?;
         let rule = match (self.keep, self.fail) {
             (true, _) => ConflictRule::Keep,

@@ -55,6 +55,19 @@ pub(super) fn limit_of_workflow(text: &str) -> Result<(Name, NonZeroUsize), Stri
     Ok((name, count))
 }
 
+/// A state in which a run is over.
+pub(super) fn ended_state(word: &str) -> Result<RunState, String> {
+    match RunState::parse(word) {
+        Some(state @ (RunState::Completed | RunState::Failed)) => Ok(state),
+        Some(_) | None => Err("give completed or failed".to_owned()),
+    }
+}
+
+/// A length of time. Milliseconds.
+pub(super) fn duration(text: &str) -> Result<u64, String> {
+    duration_ms(text).ok_or_else(|| "give a whole number and a unit, e.g. 30d, 12h, 5m".to_owned())
+}
+
 /// A state of runs.
 pub(super) fn run_state(word: &str) -> Result<RunState, String> {
     RunState::parse(&word.to_ascii_lowercase()).ok_or_else(|| {

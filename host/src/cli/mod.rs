@@ -14,6 +14,7 @@ mod node;
 mod open;
 mod out;
 mod progress;
+mod prune;
 mod run;
 mod runs;
 mod scaffold;

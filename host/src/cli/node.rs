@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use twice_core::ids::Name;
-use twice_core::time::Clock as _;
 use twice_sandbox::Component;
 
 use super::exit::Exit;
 use super::given;
-use super::open::{Place, SystemClock};
+use super::open::Place;
 use super::out::Out;
 use super::scaffold;
 use super::term::Column;
@@ -193,7 +192,7 @@ pub(super) async fn register(
     let component = load(place, bytes.clone()).await?;
     let ledger = place.ledger_to_fill().await?;
     let digest = component.inspection().digest.clone();
-    ledger.put_module(name, &digest, &bytes, SystemClock.now()).await?;
+    ledger.put_module(name, &digest, &bytes, ledger.now().await?).await?;
     ledger.close().await;
     out.line(&format!("registered {name}: {digest} ({} bytes)", bytes.len()));
     Ok(())

@@ -9,14 +9,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow, bail};
 use futures_util::poll;
 use twice_core::ids::{Name, WorkerId};
-use twice_core::time::{Clock, Timestamp};
+use twice_core::time::Timestamp;
 use twice_ledger::{Ledger, LedgerOptions, MemoryLedger, SqlLedger};
 use twice_sandbox::{Sandbox, SandboxConfig};
 use twice_workflow::Project;
 use twice_workflow::files::DiskFiles;
 use twice_workflow::model::{Definition, Node};
+use twice_workflow::project::Settings;
 
 use super::out::{Out, Secrets};
+use crate::clock::LedgerClock;
 use crate::engine::boundary::Boundaries;
 use crate::engine::observer::Observer;
 use crate::engine::{Engine, Parts};
@@ -39,16 +41,11 @@ pub(super) struct Place {
     pub(super) secrets: Secrets,
 }
 
-/// The machine's clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SystemClock;
-
-impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place where the host's clock is read")]
-    fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-    }
+/// What the machine's clock shows: the clock of a ledger that is in no database.
+#[expect(clippy::disallowed_methods, reason = "the one place where the host's clock is read")]
+fn system_now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 impl Place {
@@ -94,22 +91,27 @@ impl Place {
         }
     }
 
+    /// What `twice.toml` settles.
+    ///
+    /// # Errors
+    /// When that file has problems, all of them listed.
+    fn settings(&self) -> anyhow::Result<Settings> {
+        Settings::load(&DiskFiles { root: self.root()? }).map_err(|problems| {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            anyhow!("{}", lines.join("\n\n"))
+        })
+    }
+
     /// The ledger of the project, for a command that has nothing to do without what is in it: none is made. A project that
     /// has none yet has an empty one.
     ///
     /// # Errors
     /// When it cannot be opened, or the user named one that is not there.
     pub(super) async fn ledger(&self) -> anyhow::Result<Arc<dyn Ledger>> {
-        let url = match &self.database {
-            Some(url) => url.clone(),
-            None => {
-                let file = self.root()?.join("twice.db");
-                if !file.exists() {
-                    return Ok(Arc::new(MemoryLedger::new(Arc::new(|| SystemClock.now()))));
-                }
-                file.to_string_lossy().into_owned()
-            }
-        };
+        let url = self.ledger_url()?;
+        if self.database.is_none() && is_missing_file(&url) {
+            return Ok(Arc::new(MemoryLedger::new(Arc::new(system_now))));
+        }
         self.open(&url, false).await
     }
 
@@ -128,20 +130,31 @@ impl Place {
     /// When it is there and cannot be opened.
     pub(super) async fn ledger_if_there(&self) -> anyhow::Result<Option<Arc<dyn Ledger>>> {
         let url = self.ledger_url()?;
-        let file = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:"));
-        let file = file.unwrap_or(&url);
-        // A database of a server is never made here.
-        if !file.contains("://") && !Path::new(file).is_file() {
+        if is_missing_file(&url) {
             return Ok(None);
         }
         self.open(&url, false).await.map(Some)
     }
 
-    /// Where the ledger is, or would be.
+    /// Where the ledger is, or would be: as the user says, or else `twice.toml`, or else beside that.
     fn ledger_url(&self) -> anyhow::Result<String> {
-        Ok(match &self.database {
-            Some(url) => url.clone(),
-            None => self.root()?.join("twice.db").to_string_lossy().into_owned(),
+        if let Some(url) = &self.database {
+            return Ok(url.clone());
+        }
+        let root = self.root()?;
+        let url = match self.settings()?.database_url {
+            None => "twice.db".to_owned(),
+            Some(url) => match url.strip_prefix("env:") {
+                None => url,
+                Some(name) => std::env::var(name).map_err(|_| {
+                    anyhow!("twice.toml takes the ledger's place from the variable {name}, which is not set\nfix: set {name} to a file or a database URL, or give one with --database")
+                })?,
+            },
+        };
+        // A path in a project's file means the same from wherever the command is given.
+        Ok(match file_of(&url) {
+            Some(file) => root.join(file).to_string_lossy().into_owned(),
+            None => url,
         })
     }
 
@@ -155,7 +168,7 @@ impl Place {
     ///
     /// # Errors
     /// When any of its parts cannot be opened.
-    pub(super) fn engine(
+    pub(super) async fn engine(
         &self,
         ledger: Arc<dyn Ledger>,
         observer: Arc<dyn Observer>,
@@ -167,11 +180,12 @@ impl Place {
             secrets: Arc::new(SystemSecrets { root: self.root()? }),
             redactor,
         });
+        let clock = LedgerClock::of(&ledger).await?;
         Ok(Engine::new(Parts {
             ledger,
             sandbox: Arc::new(sandbox),
             drivers: Arc::new(Drivers::new(http)),
-            clock: Arc::new(SystemClock),
+            clock,
             observer,
             boundaries: self.boundaries.clone(),
             worker: worker_id()?,
@@ -190,7 +204,7 @@ impl Place {
 
     fn lease_ms(&self) -> anyhow::Result<u64> {
         match std::env::var("TWICE_LEASE_MS") {
-            Err(_) => Ok(10_000),
+            Err(_) => Ok(self.settings()?.lease_ms),
             Ok(text) => match text.parse() {
                 Ok(ms @ 300..=3_600_000) => Ok(ms),
                 _ => bail!(
@@ -199,6 +213,16 @@ impl Place {
             },
         }
     }
+}
+
+/// The file that a ledger's place names; `None` for a server's database, which is never made here.
+fn file_of(url: &str) -> Option<&str> {
+    let file = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")).unwrap_or(url);
+    (!file.contains("://")).then_some(file)
+}
+
+fn is_missing_file(url: &str) -> bool {
+    file_of(url).is_some_and(|file| !Path::new(file).is_file())
 }
 
 /// Takes leave of an executor. Requests that are still under way are waited for, each for as long as its tool's timeout

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use twice_core::ids::RunId;
 use twice_core::limits::PAYLOAD_BYTES_MAX;
 use twice_core::run::{Priority, RunState};
-use twice_core::time::Clock;
 use twice_ledger::RunRecord;
 use twice_workflow::Project;
 use twice_workflow::model::Definition;
@@ -18,7 +17,7 @@ use twice_workflow::schema::Schema;
 
 use super::exit::Exit;
 use super::given;
-use super::open::{self, Place, SystemClock};
+use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
 use crate::engine::{Engine, RESTARTED, RunEnd, StartRun, StartedRun};
@@ -65,7 +64,7 @@ impl Run {
         let project = place.project(out)?;
         let input = read_input(&self.input)?;
         let watch = Arc::new(Watch::new(out, self.json));
-        let engine = place.engine(place.ledger_to_fill().await?, watch)?;
+        let engine = place.engine(place.ledger_to_fill().await?, watch).await?;
         let done = self.run_on(&engine, out, &project, input).await;
         open::take_leave(&engine, out).await;
         done
@@ -200,16 +199,16 @@ async fn stay(
     wait_s: u64,
     quiet: bool,
 ) -> anyhow::Result<RunEnd> {
-    let clock = SystemClock;
-    let give_up = clock.now().plus_ms(wait_s.saturating_mul(1_000));
+    let give_up = engine.ledger().now().await?.plus_ms(wait_s.saturating_mul(1_000));
     let mut told = String::new();
     loop {
+        let now = engine.ledger().now().await?;
         let (until, why) = match &end {
             RunEnd::Waiting { until, why } => (*until, why.clone()),
             RunEnd::Elsewhere => {
                 let why =
                     "another worker holds the run; if that worker is gone, its lease runs out soon";
-                (clock.now().plus_ms(250), why.to_owned())
+                (now.plus_ms(250), why.to_owned())
             }
             RunEnd::Completed(_)
             | RunEnd::Failed { .. }
@@ -225,7 +224,7 @@ async fn stay(
             out.line(&format!("waiting: {shown}"));
             told = why;
         }
-        let pause = until.ms_since(clock.now()).max(10);
+        let pause = until.ms_since(now).max(10);
         tokio::time::sleep(Duration::from_millis(pause)).await;
         end = engine.resume(id, false).await?;
     }

@@ -8,13 +8,14 @@ use twice_core::chain::Verifier;
 use twice_core::ids::{Name, RunId};
 use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
-use twice_ledger::{Ledger, RunFilter, RunRecord, progress_of};
+use twice_ledger::{Ledger, LedgerError, RunFilter, RunRecord, progress_of};
 
 use super::exit::Exit;
 use super::given;
 use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
+use super::prune;
 use super::run;
 use super::term::{Column, shortened};
 use crate::engine::Engine;
@@ -39,6 +40,10 @@ pub(super) enum Runs {
     Retry(Decide),
     /// Let a halted or quarantined run go on
     Release(Decide),
+    /// Export runs that are over, and remove them from the ledger
+    Prune(prune::PruneRuns),
+    /// Check an export by itself, without a ledger
+    VerifyExport(prune::VerifyExport),
 }
 
 /// List runs, newest first.
@@ -110,6 +115,8 @@ impl Runs {
             Self::Show(command) => command.json,
             Self::Resume(command) => command.json,
             Self::Retry(command) | Self::Release(command) => command.json,
+            Self::Prune(command) => command.json,
+            Self::VerifyExport(command) => command.json,
         }
     }
 
@@ -120,6 +127,8 @@ impl Runs {
             Self::Resume(resume) => resume.run(out, place).await,
             Self::Retry(retry) => retry.retry(out, place).await,
             Self::Release(release) => release.release(out, place).await,
+            Self::Prune(prune) => prune.run(out, place).await,
+            Self::VerifyExport(verify) => verify.run(out),
         }
     }
 }
@@ -179,6 +188,12 @@ fn taken(rows: &[Vec<String>]) -> usize {
 impl Show {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let ledger = place.ledger().await?;
+        if ledger.run(&self.run).await?.is_none()
+            && let Some(tombstone) = ledger.tombstone(&self.run).await?
+        {
+            prune::show(out, &tombstone, self.json);
+            return Ok(Exit::Done);
+        }
         let mut record = find(ledger.as_ref(), &self.run).await?;
         record.progress = progress_of(ledger.as_ref(), &record).await?;
         let mut entries = Vec::new();
@@ -252,7 +267,8 @@ fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
 
 impl Resume {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, self.json)))?;
+        let engine =
+            place.engine(place.ledger().await?, Arc::new(Watch::new(out, self.json))).await?;
         let done = self.resume_on(&engine, out).await;
         open::take_leave(&engine, out).await;
         done
@@ -270,7 +286,7 @@ impl Resume {
 
 impl Decide {
     async fn retry(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
         let id = find(engine.ledger().as_ref(), &self.run).await?.id;
         let renewed = engine.retry(&id, &self.decision()).await?;
         engine.ledger().close().await;
@@ -290,7 +306,7 @@ impl Decide {
     }
 
     async fn release(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true)))?;
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
         let id = find(engine.ledger().as_ref(), &self.run).await?.id;
         engine.release(&id, &self.decision()).await?;
         engine.ledger().close().await;
@@ -308,8 +324,11 @@ impl Decide {
 /// # Errors
 /// When there is none, with how to find it.
 pub(super) async fn find(ledger: &dyn Ledger, id: &RunId) -> anyhow::Result<RunRecord> {
-    let found = ledger.run(id).await?;
-    found.ok_or_else(|| {
-        anyhow!("there is no run `{id}` in this ledger\nfix: `twice runs list` shows them")
-    })
+    if let Some(found) = ledger.run(id).await? {
+        return Ok(found);
+    }
+    if let Some(tombstone) = ledger.tombstone(id).await? {
+        return Err(LedgerError::Pruned { tombstone: Box::new(tombstone) }.into());
+    }
+    Err(anyhow!("there is no run `{id}` in this ledger\nfix: `twice runs list` shows them"))
 }

@@ -67,7 +67,7 @@ impl Signals {
 impl Worker {
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let mut signals = Signals::listen()?;
-        let engine = place.engine(place.ledger_to_fill().await?, Arc::new(Silent))?;
+        let engine = place.engine(place.ledger_to_fill().await?, Arc::new(Silent)).await?;
         let engine = Arc::new(engine);
         let options = Options {
             concurrency: self.concurrency,

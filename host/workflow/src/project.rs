@@ -46,6 +46,24 @@ pub struct Settings {
     pub lease_ms: u64,
 }
 
+impl Settings {
+    /// Reads `twice.toml` alone: for what has to be known of a project whose other files need not be right.
+    ///
+    /// # Errors
+    /// What was found wrong with that file.
+    pub fn load(files: &dyn Files) -> Result<Self, Vec<Diagnostic>> {
+        let found = RefCell::new(Vec::new());
+        let head = head(files, &found);
+        let mut found = found.into_inner();
+        found.sort();
+        let failed = found.iter().any(|finding| finding.severity() == Severity::Error);
+        match head {
+            Some((_, settings)) if !failed => Ok(settings),
+            Some(_) | None => Err(found),
+        }
+    }
+}
+
 impl Project {
     /// Reads and checks all files of a project: `twice.toml`, `workflows/*.toml`, `tools/*.toml` and the schemas they name.
     ///

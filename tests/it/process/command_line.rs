@@ -69,6 +69,40 @@ fn what_only_reads_makes_no_ledger() {
 }
 
 #[test]
+fn the_project_says_where_its_ledger_is_unless_the_user_does() {
+    let provider = Provider::start();
+    let project = shop(&provider);
+    let settings = project.root().join("twice.toml");
+    let state =
+        |more: &[&str]| project.json(&[&["runs", "list"], more].concat()).as_array().map(Vec::len);
+    let head = fs::read_to_string(&settings).unwrap();
+    let head = head.lines().find(|line| line.starts_with("project")).unwrap().to_owned();
+    let say = |url: &str| {
+        let text = format!("{head}\n[database]\nurl = \"{url}\"\n[worker]\nlease = \"1h\"\n");
+        fs::write(&settings, text).unwrap();
+    };
+
+    // From the project's folder, wherever the command is given; what was in the ledger is not in this one.
+    fs::create_dir(project.root().join("state")).unwrap();
+    say("state/other.db");
+    assert_eq!(state(&[]), Some(0));
+    assert!(!project.root().join("state/other.db").exists(), "reading made a ledger");
+    assert_eq!(project.twice(&["runs", "list", "--database", "state/other.db"]).code, Some(1));
+
+    say("env:SHOP_LEDGER_THAT_NOBODY_SET");
+    let ran = project.twice(&["runs", "list"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert!(ran.stderr.contains("SHOP_LEDGER_THAT_NOBODY_SET, which is not set"), "{ran}");
+    let file = project.root().join("twice.db");
+    assert_eq!(state(&["--database", file.to_str().unwrap()]), Some(0), "the user comes first");
+
+    say("postgres://ann:secret-word@db/shop");
+    let ran = project.twice(&["runs", "list"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert!(ran.stderr.contains("TW2201") && !ran.stderr.contains("secret-word"), "{ran}");
+}
+
+#[test]
 fn a_database_of_something_else_is_left_alone() {
     let provider = Provider::start();
     let project = shop(&provider);

@@ -1,5 +1,6 @@
 //! The real command, as processes that are killed and stopped, on real files, against a provider that survives them.
 
+mod clocks;
 mod command_line;
 mod demo;
 mod errors;
@@ -7,8 +8,10 @@ mod fan_out;
 mod fencing;
 mod kills;
 mod late;
+mod many;
 mod newcomer;
 mod postgres;
+mod retention;
 mod secrets;
 mod shop;
 mod sweep;

@@ -5,6 +5,7 @@
 //! first is left out without them, loudly, but fails in CI.
 
 mod guard;
+mod proxy;
 mod tools;
 
 use std::net::TcpListener;
@@ -15,6 +16,7 @@ use std::sync::{Mutex, OnceLock};
 use guard::Guard;
 use tools::Tools;
 
+pub use proxy::{Cut, Proxy};
 pub use tools::is_missing;
 
 /// The role that owns the databases.

@@ -69,10 +69,11 @@ async fn of_active(bench: &Bench, runs: u32) -> anyhow::Result<Option<f64>> {
 async fn of_parked(bench: &Bench, runs: u32) -> anyhow::Result<Option<f64>> {
     let place = Place::new(Store::Sqlite)?;
     let rig = bench.rig(Shape::One, &place, 1, InstantTool::busy()).await?;
-    // Caches are filled, and the allocator has taken what it needs.
-    park(&rig, 0, runs / 2).await?;
+    // Until the database's page cache is full (32 MiB), and the allocator has taken what it needs.
+    let warm = 3 * runs;
+    park(&rig, 0, warm).await?;
     let before = resident_bytes();
-    park(&rig, runs / 2, runs / 2 + runs).await?;
+    park(&rig, warm, warm + runs).await?;
     let after = resident_bytes();
     rig.close().await;
     Ok(per_run(before, after, runs))

@@ -33,9 +33,9 @@ pub struct Amount {
     /// Effects of each case at least.
     pub effects_min: u32,
     /// How many runs are under way at a time on SQLite.
-    pub lanes: &'static [u32],
+    pub lanes: Vec<u32>,
     /// How many runs are under way at a time on Postgres.
-    pub server_lanes: &'static [u32],
+    pub server_lanes: Vec<u32>,
     /// How many workers share them there.
     pub server_workers: &'static [u32],
     /// Commits of the raw limit of SQLite.
@@ -58,14 +58,14 @@ impl Amount {
             calls: 20_000,
             effects_per_lane: 128,
             effects_min: 2_048,
-            lanes: &[1, 16, 64],
-            server_lanes: &[1, 16, 64, 256],
+            lanes: vec![1, 16, 64],
+            server_lanes: vec![1, 16, 64, 256],
             server_workers: &[1, 2],
             commits: 200,
             active_runs: 256,
             parked_runs: 2_000,
             seconds: 5,
-            stores: vec![Store::Sqlite, Store::Postgres],
+            stores: Store::all(),
         }
     }
 
@@ -76,8 +76,8 @@ impl Amount {
             calls: 50,
             effects_per_lane: 8,
             effects_min: 32,
-            lanes: &[1, 4],
-            server_lanes: &[1, 4],
+            lanes: vec![1, 4],
+            server_lanes: vec![1, 4],
             server_workers: &[1, 2],
             commits: 5,
             active_runs: 4,

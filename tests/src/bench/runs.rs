@@ -73,6 +73,9 @@ impl Clock for WallClock {
     }
 }
 
+/// Most runs at once in any measurement, each with an instance of its component.
+const LANES_MAX: u32 = 320;
+
 /// What all cases share.
 pub(super) struct Bench {
     sandbox: Arc<Sandbox>,
@@ -109,7 +112,7 @@ impl Bench {
         let cache = tempfile::tempdir().context("a temporary folder")?;
         let config = SandboxConfig {
             cache_dir: Some(cache.path().join("compiled")),
-            ..SandboxConfig::default()
+            instances_max: LANES_MAX,
         };
         Ok(Self {
             sandbox: Arc::new(Sandbox::new(&config)?),

@@ -1,6 +1,6 @@
 //! Measures what Twice costs on this machine.
 //!
-//! `cargo run --release -p twice-tests --bin bench -- [--quick] [--json] [--on DATABASE] [--growth EFFECTS [--picture FILE]]`
+//! `cargo run --release -p twice-tests --bin bench -- [--quick] [--json] [--on DATABASE] [--at RUNS] [--growth EFFECTS [--picture FILE]]`
 
 use anyhow::{Context as _, bail};
 use twice_tests::bench::{Amount, Store, growth, measure, table};
@@ -17,6 +17,11 @@ fn main() -> anyhow::Result<()> {
         match argument.as_str() {
             "--quick" => amount = Amount { stores: amount.stores, ..Amount::quick() },
             "--on" => amount.stores = vec![store(arguments.next().as_deref())?],
+            "--at" => {
+                let runs = arguments.next().context("--at needs a number of runs")?;
+                let lanes = vec![runs.parse().context("--at needs a number of runs")?];
+                (amount.lanes, amount.server_lanes) = (lanes.clone(), lanes);
+            }
             "--growth" => {
                 let effects = arguments.next().context("--growth needs a number of effects")?;
                 most = Some(effects.parse().context("--growth needs a number of effects")?);
@@ -24,7 +29,7 @@ fn main() -> anyhow::Result<()> {
             "--picture" => picture = Some(arguments.next().context("--picture needs a file")?),
             "--json" => json = true,
             other => bail!(
-                "`{other}` is not known; there are --quick, --json, --on, --growth and --picture"
+                "`{other}` is not known; there are --quick, --json, --on, --at, --growth and --picture"
             ),
         }
     }

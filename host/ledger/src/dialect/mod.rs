@@ -81,6 +81,8 @@ pub(crate) trait Dialect: Send + Sync {
     fn migrations(&self) -> &'static [Migration];
     /// Why no ledger may be made or used there, in words, if that can be seen before anything is changed.
     async fn objection(&self) -> Result<Option<String>, sqlx::Error>;
+    /// How many connections of a process write at once.
+    fn writers(&self) -> usize;
     /// Opens a connection for writing.
     async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error>;
     /// Runs a query on a connection for reading.

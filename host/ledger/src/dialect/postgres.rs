@@ -23,11 +23,18 @@ use crate::dialect::{Connection, Dialect, Held, Migration, Trouble};
 use crate::value::{Cell, Row, Value};
 use crate::{LedgerError, LedgerOptions};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_initial",
-    text: include_str!("../../../../migrations/postgres/0001_initial.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_initial",
+        text: include_str!("../../../../migrations/postgres/0001_initial.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_retention",
+        text: include_str!("../../../../migrations/postgres/0002_retention.sql"),
+    },
+];
 
 /// Each statement sees what was committed before it began: what is read after a lock was waited for is the latest.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
@@ -48,6 +55,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(15);
 const ANSWER_MAX: Duration = Duration::from_secs(45);
 /// Longest wait for a connection for reading, which covers a server that is just being started again.
 const READER_MAX: Duration = Duration::from_secs(15);
+
+/// While one transaction is on its way to the disk, others are worked on; the server lets those that end together share one
+/// write to it.
+const WRITERS: usize = 4;
 
 pub(crate) struct PostgresDialect {
     location: String,
@@ -89,6 +100,10 @@ impl Dialect for PostgresDialect {
     /// Tables of others live beside ours; a schema that is in the way says so when ours is made.
     async fn objection(&self) -> Result<Option<String>, sqlx::Error> {
         Ok(None)
+    }
+
+    fn writers(&self) -> usize {
+        WRITERS
     }
 
     async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {

@@ -18,11 +18,18 @@ use crate::LedgerOptions;
 use crate::dialect::{Connection, Dialect, Held, Migration, Trouble};
 use crate::value::{Cell, Row, Value};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_initial",
-    text: include_str!("../../../../migrations/sqlite/0001_initial.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_initial",
+        text: include_str!("../../../../migrations/sqlite/0001_initial.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_retention",
+        text: include_str!("../../../../migrations/sqlite/0002_retention.sql"),
+    },
+];
 
 /// A transaction that starts reading and writes later fails at once when another process wrote in between, whatever the
 /// busy timeout; one that takes the write lock first waits for it.
@@ -106,6 +113,10 @@ impl Dialect for SqliteDialect {
         Ok(tables.filter(|_| ours != 3).map(|tables| {
             format!("it is a database of something else (it has the tables {tables}), and was not touched; give a file of its own")
         }))
+    }
+
+    fn writers(&self) -> usize {
+        1
     }
 
     async fn connect(&self) -> Result<Box<dyn Connection>, sqlx::Error> {

@@ -156,6 +156,54 @@ async fn a_run_that_kills_its_workers_is_quarantined() {
 }
 
 #[tokio::test]
+async fn a_run_that_is_over_stays_over() {
+    for backend in all().await {
+        for state in [RunState::Completed, RunState::Failed] {
+            let id = format!("r-{state}");
+            let claim = backend.start_claimed(&id).await;
+            backend.leave(&claim, state, None).await;
+            let before = backend.chain(&id).await;
+            backend.clock.advance(10_000);
+            // Whoever still thinks that its lease ran out, twice.
+            for _ in 0..2 {
+                for run in [None, Some(id.as_str())] {
+                    let outcome = backend.claim("w2", run).await;
+                    assert!(matches!(outcome, ClaimOutcome::Nothing), "{}", backend.name);
+                }
+                let renewed = backend.ledger.renew(&claim.run.id, claim.fence, LEASE_MS).await;
+                assert!(matches!(renewed, Err(LedgerError::Fenced { .. })), "{}", backend.name);
+                let late = backend.ledger.append(append(&claim, vec![parked(backend.at())])).await;
+                assert!(matches!(late, Err(LedgerError::Fenced { .. })), "{}", backend.name);
+            }
+            let record = backend.ledger.run(&claim.run.id).await.unwrap().unwrap();
+            assert_eq!((record.state, record.crashes), (state, 0), "{}", backend.name);
+            assert_eq!(backend.chain(&id).await, before, "{}", backend.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wait_of_a_month_is_over_once() {
+    const DAY_MS: i64 = 86_400_000;
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let due = backend.at().plus_ms(30 * 86_400_000);
+        backend.leave(&claim, RunState::Waiting, Some(due)).await;
+        // Every new worker looks, more often than the longest lease lasts.
+        for look in 0..100 {
+            let outcome = backend.claim(&format!("w{look}"), None).await;
+            assert!(matches!(outcome, ClaimOutcome::Nothing), "{}: look {look}", backend.name);
+            backend.clock.advance(DAY_MS * 29 / 100);
+        }
+        backend.clock.advance(2 * DAY_MS);
+        assert_eq!(backend.claimed("w-on-time", None).await.run.id, claim.run.id);
+        assert!(matches!(backend.claim("w-late", None).await, ClaimOutcome::Nothing));
+        let kinds = backend.kinds("r1").await;
+        assert_eq!(kinds.iter().filter(|kind| *kind == "run_claimed").count(), 2, "{kinds:?}");
+    }
+}
+
+#[tokio::test]
 async fn progress_clears_the_crash_count() {
     for backend in all().await {
         backend.start_claimed("r1").await;

@@ -7,7 +7,8 @@ use twice_core::ids::{Fence, RunId};
 use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 use twice_ledger::{
-    Append, ClaimBy, EffectFilter, Ledger, NewRun, OperatorAppend, RunFilter, Turn, Wanted,
+    Append, ClaimBy, EffectFilter, Ledger, NewRun, OperatorAppend, OverFilter, Prune, RunFilter,
+    Turn, Wanted,
 };
 
 use crate::support::{
@@ -15,7 +16,9 @@ use crate::support::{
 };
 
 const SEEDS: [u64; 4] = [1, 2, 3, 20_240_607];
-const STEPS: usize = 400;
+const STEPS: usize = 800;
+/// More than are removed.
+const RUNS: [&str; 8] = ["r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8"];
 
 /// SplitMix64: small, and the same everywhere.
 struct Draw(u64);
@@ -60,7 +63,7 @@ async fn implementations_agree() {
         }
         // A seed that only ever succeeds, or never, compares nothing of interest.
         let count = |what: &str| file.iter().filter(|line| line.contains(what)).count();
-        for (what, least) in [("append", 20), ("observe", 2)] {
+        for (what, least) in [("append", 20), ("observe", 2), ("prune", 0)] {
             let (written, refused) = (count(&format!("{what} Ok")), count(&format!("{what} Err")));
             assert!(
                 written > least && refused > least,
@@ -88,6 +91,10 @@ async fn play(backend: &Backend, seed: u64) -> Vec<String> {
     for row in ledger.effects(&EffectFilter::default()).await.unwrap() {
         transcript.push(format!("{row:?} {:?}", ledger.effect(&row.id).await.unwrap()));
     }
+    transcript.push(format!("{:?}", ledger.runs_over(&OverFilter::default()).await));
+    for run in RUNS {
+        transcript.push(format!("{:?}", ledger.tombstone(&run_id(run)).await));
+    }
     transcript.push(format!("{:?}", ledger.next_due_ms().await));
     transcript.push(format!("{:?}", ledger.overview().await));
     transcript
@@ -95,9 +102,9 @@ async fn play(backend: &Backend, seed: u64) -> Vec<String> {
 
 async fn step(backend: &Backend, draw: &mut Draw) -> String {
     let ledger = &backend.ledger;
-    let run = run_id(draw.pick(&["r1", "r2", "r3", "r4", "r5", "r6"]));
+    let run = run_id(draw.pick(&RUNS));
     let worker = by(draw.pick(&["w1", "w2", "w3"]));
-    match draw.below(13) {
+    match draw.below(14) {
         0 | 1 => {
             let key = draw.pick(&[None, None, Some("k1".to_owned()), Some("k2".to_owned())]);
             let input = draw.pick(&[
@@ -136,6 +143,34 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
             format!("renew {:?}", ledger.renew(&run, fence, LEASE_MS).await)
         }
         6 => format!("decide {:?}", decide(backend, &run, draw).await),
+        13 => {
+            let over = ledger.runs_over(&OverFilter::default()).await.unwrap();
+            let run = match draw.below(4) {
+                1.. if !over.is_empty() => draw.pick(&over).id,
+                _ => run,
+            };
+            let head = ledger.head(&run).await.unwrap_or_else(|_| Head::empty(&run));
+            // Few runs come to an end by chance.
+            let ended = OperatorAppend {
+                run: run.clone(),
+                entries: vec![parked(backend.at())],
+                effects: Vec::new(),
+                run_change: Some(change(draw.pick(&[RunState::Failed, RunState::Completed]), None)),
+                expected_head: head,
+            };
+            let head = match draw.below(4) {
+                0..3 => head,
+                _ => ledger.append_as_operator(ended).await.unwrap_or(head),
+            };
+            let prune = Prune {
+                run,
+                expected_head: draw.pick(&[head, head, Head { seq: 1, ..head }]),
+                by: "ada".to_owned(),
+                export: "there".to_owned(),
+                export_digest: "sha256:1".to_owned(),
+            };
+            format!("prune {:?}", ledger.prune(prune).await)
+        }
         7 => format!("observe {:?}", observe(backend, &run, draw).await),
         _ => format!("append {:?}", write(backend, &run, draw).await),
     }
@@ -161,6 +196,7 @@ async fn write(
             RunState::Ready,
             RunState::Ready,
             RunState::Failed,
+            RunState::Completed,
             RunState::Halted,
         ]);
         let due = draw.pick(&[None, Some(backend.at().plus_ms(300)), Some(Timestamp(5))]);

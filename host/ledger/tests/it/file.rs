@@ -7,15 +7,16 @@ use sqlx::{Connection, Row, SqliteConnection};
 use tempfile::TempDir;
 use twice_core::effect::State;
 use twice_core::event::EffectEventKind;
+use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_core::transition;
 use twice_ledger::{
-    Claim, ClaimOutcome, EffectFilter, Ledger, LedgerError, LedgerOptions, NewRun, RunFilter,
-    SqlLedger, Started, Wanted,
+    Claim, ClaimOutcome, EffectFilter, Ledger, LedgerError, LedgerOptions, NewRun, Prune,
+    RunFilter, SqlLedger, Started, Wanted,
 };
 
 use crate::support::{
-    DEFINITION, Story, append, by, name, new_run, parked, run_id, step_id, verified_chain,
+    DEFINITION, Story, append, by, change, name, new_run, parked, run_id, step_id, verified_chain,
 };
 
 const AT: Timestamp = Timestamp(1);
@@ -66,11 +67,28 @@ pub(crate) async fn start_claimed(ledger: &dyn Ledger, run: &str) -> Claim {
     }
 }
 
+/// A run that failed, and one that was removed.
+pub(crate) async fn over_and_gone(ledger: &dyn Ledger) {
+    for run in ["r2", "gone"] {
+        let claim = start_claimed(ledger, run).await;
+        let mut end = append(&claim, vec![parked(AT)]);
+        end.run_change = Some(change(RunState::Failed, None));
+        let expected_head = ledger.append(end).await.unwrap();
+        if run == "gone" {
+            let text = || "there".to_owned();
+            let run = claim.run.id;
+            let (by, export, export_digest) = (text(), text(), text());
+            ledger.prune(Prune { run, expected_head, by, export, export_digest }).await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_database_itself_refuses_to_forget() {
     let file = File::new().await;
     file.story("r1").await;
     file.ledger.put_module(&name("refund"), "sha256:m", b"m", AT).await.unwrap();
+    over_and_gone(&*file.ledger).await;
     let before = verified_chain(&*file.ledger, &run_id("r1")).await;
     for (statement, refusal) in [
         ("UPDATE ledger_entry SET body = '{}' WHERE seq = 1", "never updated"),
@@ -105,6 +123,45 @@ async fn the_database_itself_refuses_to_forget() {
         ("UPDATE effect_transition SET to_state = 'CONFIRMED'", "fixed"),
         ("DELETE FROM effect_transition", "fixed"),
         ("DELETE FROM effect", "never deleted"),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, state, \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r1'",
+            "CHECK constraint failed",
+        ),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r1'",
+            "of a run that is over",
+        ),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r2'",
+            "FOREIGN KEY constraint failed",
+        ),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', NULL FROM run WHERE id = 'r2'",
+            "of a run that is over",
+        ),
+        (
+            "BEGIN; INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r2'; DELETE FROM ledger_entry WHERE run_id = 'r1'",
+            "never deleted",
+        ),
+        (
+            "BEGIN; INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r2'; \
+             DELETE FROM ledger_entry WHERE run_id = 'r2'; UPDATE tombstone SET pruning = NULL",
+            "tombstones are never updated",
+        ),
+        ("DELETE FROM tombstone WHERE run_id = 'gone'", "never deleted"),
+        ("UPDATE tombstone SET export = 'x' WHERE run_id = 'gone'", "never updated"),
         ("UPDATE effect SET run_id = 'r2'", "never changed"),
         ("DELETE FROM run", "never deleted"),
         ("UPDATE run SET input = '{}'", "never changed"),

@@ -11,6 +11,7 @@ mod file;
 mod listings;
 mod postgres;
 mod proxy;
+mod retention;
 mod runs;
 mod several;
 mod sharing;

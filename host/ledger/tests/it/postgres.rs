@@ -5,14 +5,17 @@ use std::sync::Arc;
 use serde_json::json;
 use sqlx::Connection as _;
 use twice_core::event::EffectEventKind;
+use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_core::{effect::State, transition};
-use twice_ledger::{Claim, ClaimOutcome, Ledger, LedgerError, LedgerOptions, SqlLedger, Wanted};
+use twice_ledger::{
+    Claim, ClaimOutcome, Ledger, LedgerError, LedgerOptions, Prune, SqlLedger, Wanted,
+};
 use twice_test_postgres::{Cluster, Database, PASSWORD, ROLE};
 
-use crate::file::start_claimed;
+use crate::file::{over_and_gone, start_claimed};
 use crate::support::{
-    DEFINITION, Story, append, by, name, new_run, parked, run_id, verified_chain,
+    DEFINITION, Story, append, by, change, name, new_run, parked, run_id, verified_chain,
 };
 
 const AT: Timestamp = Timestamp(1);
@@ -45,6 +48,7 @@ async fn the_database_itself_refuses_to_forget() {
     let ledger = ledger(&database).await;
     story(&*ledger, "r1").await;
     ledger.put_module(&name("refund"), "sha256:m", b"m", AT).await.unwrap();
+    over_and_gone(&*ledger).await;
     let before = verified_chain(&*ledger, &run_id("r1")).await;
     for (statement, refusal) in [
         ("UPDATE ledger_entry SET body = '{}' WHERE seq = 1", "never updated"),
@@ -85,8 +89,43 @@ async fn the_database_itself_refuses_to_forget() {
         ("TRUNCATE effect_transition CASCADE", "fixed"),
         ("DELETE FROM effect", "never deleted"),
         ("TRUNCATE effect CASCADE", "never deleted"),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r1'",
+            "of a run that is over",
+        ),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r2'",
+            "violates foreign key constraint",
+        ),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', NULL FROM run WHERE id = 'r2'",
+            "of a run that is over",
+        ),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r2'; DELETE FROM ledger_entry WHERE run_id = 'r1'",
+            "never deleted",
+        ),
+        (
+            "INSERT INTO tombstone (run_id, workflow, definition, input_hash, state, head_seq, head_hash, created_at, \
+             ended_at, pruned_at, pruned_by, export, export_digest, pruning) SELECT id, workflow, definition, head_hash, 'failed', \
+             head_seq, head_hash, 0, 0, 0, 'x', 'x', 'x', 'now' FROM run WHERE id = 'r2'; \
+             DELETE FROM ledger_entry WHERE run_id = 'r2'; UPDATE tombstone SET pruning = NULL",
+            "tombstones are never updated",
+        ),
+        ("DELETE FROM tombstone WHERE run_id = 'gone'", "never deleted"),
+        ("TRUNCATE tombstone", "never deleted"),
+        ("UPDATE tombstone SET export = 'x' WHERE run_id = 'gone'", "never updated"),
         ("UPDATE effect SET run_id = 'r2'", "never changed"),
-        ("DELETE FROM run", "never deleted"),
+        ("DELETE FROM run", "violates foreign key constraint"),
+        ("DELETE FROM run WHERE id = 'r2'", "never deleted"),
         ("TRUNCATE run CASCADE", "never deleted"),
         ("UPDATE run SET input = '{}'", "never changed"),
         ("UPDATE run SET caller_key = 'k'", "never changed"),
@@ -139,7 +178,7 @@ async fn many_open_a_new_ledger_at_once() {
     for opened in opening.collect::<Vec<_>>() {
         opened.await.unwrap().unwrap().close().await;
     }
-    assert_eq!(database.sql("SELECT count(*) FROM schema_migration").unwrap(), "1");
+    assert_eq!(database.sql("SELECT count(*) FROM schema_migration").unwrap(), "2");
 }
 
 #[tokio::test]
@@ -200,6 +239,35 @@ async fn a_damaged_run_does_not_keep_others_from_being_claimed() {
 
 /// The role that workers need may neither change the schema nor forget anything, triggers or not.
 #[tokio::test]
+async fn whoever_removes_runs_needs_no_more_than_is_written_down() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
+    let database = Cluster::shared().database();
+    let owner = ledger(&database).await;
+    let (claim, mut story) = story(&*owner, "r1").await;
+    let mut end = story.write(&claim);
+    end.run_change = Some(change(RunState::Completed, None));
+    let expected_head = owner.append(end).await.unwrap();
+    let page = include_str!("../../../../docs/retention.md");
+    let grants =
+        page.split("```sql\n").find(|part| part.starts_with("CREATE ROLE twice_archivist"));
+    database.sql(grants.and_then(|part| part.split("```").next()).unwrap()).unwrap();
+    let url = database.url_of("twice_archivist", "choose-another", Cluster::shared().port());
+    let archivist = open(&url).await.unwrap();
+    let text = || "there".to_owned();
+    let (run, by, export, export_digest) = (claim.run.id, text(), text(), text());
+    let prune = Prune { run, expected_head, by, export, export_digest };
+    let tombstone = archivist.prune(prune).await.unwrap();
+    assert_eq!(owner.tombstone(&tombstone.run).await.unwrap(), Some(tombstone));
+    for statement in ["TRUNCATE ledger_entry", "DELETE FROM tombstone", "DELETE FROM definition"] {
+        let refused = database.sql(&format!("SET ROLE twice_archivist; {statement}"));
+        let error = refused.expect_err(statement);
+        assert!(error.contains("permission denied"), "{statement}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn a_role_needs_no_more_than_is_written_down() {
     if twice_test_postgres::is_missing() {
         return;
@@ -232,7 +300,8 @@ async fn a_role_needs_no_more_than_is_written_down() {
         "DELETE FROM run",
         "UPDATE definition SET body = ''",
         "INSERT INTO effect_transition VALUES ('CONFIRMED', 'x', 'FAILED')",
-        "INSERT INTO schema_migration VALUES (2, 'x', 'x')",
+        "INSERT INTO schema_migration VALUES (9, 'x', 'x')",
+        "INSERT INTO tombstone SELECT t.* FROM tombstone t",
     ] {
         let refused = database.sql(&format!("SET ROLE twice_worker; {statement}"));
         let error = refused.expect_err(statement);

@@ -7,6 +7,7 @@ use serde_json::json;
 use twice_core::contract::ToolClass;
 use twice_core::ids::Name;
 use twice_workflow::model::{Definition, Part, Text, ToolKind};
+use twice_workflow::project::Settings;
 use twice_workflow::{DefinitionError, Project, explain};
 
 use crate::support::{edit, example, example_on_disk};
@@ -33,6 +34,23 @@ fn loads_without_a_word() {
     assert_eq!(project.settings.lease_ms, 10_000);
     assert_eq!(project.settings.database_url, None);
     assert_eq!(Project::load(&example()).unwrap(), project, "from memory as from disk");
+}
+
+#[test]
+fn settings_need_no_other_file_to_be_right() {
+    let text =
+        "project = \"shop\"\n[database]\nurl = \"state/ledger.db\"\n[worker]\nlease = \"90s\"\n";
+    let files = |text: &str| {
+        let other = ("workflows/refund.toml".to_owned(), "workflow = 7".to_owned());
+        BTreeMap::from([("twice.toml".to_owned(), text.to_owned()), other])
+    };
+    let settings = Settings::load(&files(text)).unwrap();
+    assert_eq!(settings.database_url.as_deref(), Some("state/ledger.db"));
+    assert_eq!(settings.lease_ms, 90_000);
+    let wrong =
+        Settings::load(&files("project = \"shop\"\n[worker]\nlease = \"1ms\"\n")).unwrap_err();
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+    assert_eq!((wrong[0].file.as_str(), wrong[0].line), ("twice.toml", 3));
 }
 
 #[test]
