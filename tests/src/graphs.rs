@@ -28,7 +28,7 @@ pub fn setup(class: Class, windows: Windows, head: &str, nodes: &[(&str, &str)])
 #[must_use]
 pub fn refund_of(object: &str) -> String {
     format!(
-        "[[node.effect]]\nslot = \"refund\"\ntool = \"payments.refund\"\nobject = \"{object}\"\nintent = \"full\"\n"
+        "[[node.effect]]\nslot = \"refund\"\ntool = \"payments.refund\"\nobject = \"{object}\"\nintent = \"full\"\nallow = \"true\"\n"
     )
 }
 

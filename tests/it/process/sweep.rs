@@ -112,7 +112,14 @@ fn each_boundary_of_each_workflow_under_each_blow() {
     for scene in &scenes {
         for boundary in Boundary::ALL {
             for time in [1, 2] {
-                for blow in [Blow::Kill, Blow::Freeze] {
+                // A process that is stopped while another of its steps writes holds the SQLite file itself; frozen workers of
+                // graphs are a matter of the worlds.
+                let blows: &[Blow] = if scene.workflow == GRAPH {
+                    &[Blow::Kill]
+                } else {
+                    &[Blow::Kill, Blow::Freeze]
+                };
+                for blow in blows.iter().copied() {
                     let name = format!("{}, {}:{time}, {blow:?}", scene.name, boundary.as_str());
                     jobs.push((name, (scene, boundary, time, blow)));
                 }

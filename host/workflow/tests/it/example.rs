@@ -128,7 +128,7 @@ fn a_child_is_pinned_with_its_parent() {
     };
     files.insert("workflows/top.toml".to_owned(), parent("top", "middle"));
     files.insert("workflows/middle.toml".to_owned(), parent("middle", "damaged-item-refund"));
-    let project = Project::load(&files).unwrap();
+    let project = Project::load_ahead(&files).unwrap();
     let family = project.family(&name("top"));
     let family: Vec<&str> = family.iter().map(|workflow| workflow.name.as_str()).collect();
     assert_eq!(family, ["top", "middle", "damaged-item-refund"]);
@@ -157,7 +157,7 @@ fn children_without_number_are_not_pinned() {
             files.insert(format!("workflows/{twin}{level}.toml"), text);
         }
     }
-    let project = Project::load(&files).unwrap();
+    let project = Project::load_ahead(&files).unwrap();
     assert!(project.definition(&name("a2"), &components()).is_ok());
     let refused = project.definition(&name("a0"), &components());
     assert!(matches!(refused, Err(DefinitionError::TooManyChildren { .. })), "{refused:?}");
