@@ -1,4 +1,5 @@
-//! What an effect costs as the ledger grows.
+//! What an effect costs as the ledger grows. It is filled by copying runs within the database, under its constraints and
+//! triggers: other ids, the same rows.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -49,13 +50,21 @@ async fn of_store(store: Store, most: u32) -> anyhow::Result<Vec<Point>> {
     let rig = Arc::new(bench.rig(Shape::Many, &place, 1, InstantTool::answering()).await?);
     let mut points = Vec::new();
     let (mut runs, mut mark) = (0, 1_000);
+    // The first runs are copied, so many times.
+    let (mut pattern, mut copies) = (0, 0);
     while mark <= most {
-        let filled = mark / Shape::Many.effects();
-        if filled > runs {
-            Arc::clone(&rig).run_all(LANES, runs, filled).await?;
-            runs = filled;
+        if runs == 0 {
+            let first = mark / Shape::Many.effects();
+            Arc::clone(&rig).run_all(LANES, 0, first).await?;
+            runs = first;
+            pattern = first;
+        } else {
+            let held = (runs + copies * pattern) * Shape::Many.effects();
+            let more = mark.saturating_sub(held) / (pattern * Shape::Many.effects());
+            place.copy_runs(copies, copies + more).await?;
+            copies += more;
         }
-        let held = runs * Shape::Many.effects();
+        let held = (runs + copies * pattern) * Shape::Many.effects();
         let (cpu_before, begun) = (cpu::used_us(), Instant::now());
         let sampled = runs + SAMPLE / Shape::Many.effects();
         Arc::clone(&rig).run_all(LANES, runs, sampled).await?;
