@@ -143,6 +143,17 @@ pub async fn prune(
     by: &str,
 ) -> Result<Outcome, ExportError> {
     let path = file_of(folder, &run.id);
+    // What an earlier try left of this very chain may go; anything else may be somebody's only copy.
+    if fs::symlink_metadata(&path).is_ok() {
+        let head = ledger.head(&run.id).await?;
+        let own = verify(&path).is_ok_and(|held| held.run == run.id && held.head == head);
+        if !own {
+            let path = path.display();
+            return Ok(Outcome::Kept(format!(
+                "{path} is there and is not its export; move that away, or give another folder"
+            )));
+        }
+    }
     let written = export(ledger, run, &path).await?;
     let read = verify(&path)?;
     if read != written {
@@ -180,7 +191,14 @@ async fn export(
 ) -> Result<Verified, ExportError> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let unfinished = path.with_extension("unfinished");
-    let create = File::create(&unfinished).map_err(|source| file("make", &unfinished, source))?;
+    // Never through a link to somewhere else.
+    match fs::remove_file(&unfinished) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(file("remove", &unfinished, source));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    let create = File::create_new(&unfinished).map_err(|e| file("make", &unfinished, e))?;
     let mut lines = Lines { out: BufWriter::new(create), digest: Sha256::new() };
     let wrote = |result: io::Result<()>| result.map_err(|e| file("write", &unfinished, e));
     let head = ledger.head(&run.id).await?;

@@ -18,6 +18,7 @@ mod prune;
 mod run;
 mod runs;
 mod scaffold;
+mod signals;
 mod sim;
 mod status;
 pub mod term;

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
-use futures_util::poll;
 use twice_core::ids::{Name, WorkerId};
 use twice_core::time::Timestamp;
 use twice_ledger::{Ledger, LedgerOptions, MemoryLedger, SqlLedger};
@@ -18,6 +16,7 @@ use twice_workflow::model::{Definition, Node};
 use twice_workflow::project::Settings;
 
 use super::out::{Out, Secrets};
+use super::signals::Askings;
 use crate::clock::LedgerClock;
 use crate::engine::boundary::Boundaries;
 use crate::engine::observer::Observer;
@@ -228,17 +227,22 @@ fn is_missing_file(url: &str) -> bool {
 /// Takes leave of an executor. Requests that are still under way are waited for, each for as long as its tool's timeout
 /// lets it, so that what their answers tell is kept; Ctrl-C ends the waiting.
 pub(super) async fn take_leave(engine: &Engine, out: &Out) {
+    let askings = Askings::listen();
+    // Whoever was asked once already ends at the second time, also if that came before anything was said.
+    let heard = askings.as_ref().map_or(0, |askings| askings.count().min(1));
     if tokio::time::timeout(UNANNOUNCED, engine.settle_late()).await.is_err() {
-        let mut interrupted = pin!(tokio::signal::ctrl_c());
-        // It is listened for before anybody is told so.
-        if poll!(interrupted.as_mut()).is_pending() {
-            out.warn("a request is still under way; waiting for its answer, to keep it (Ctrl-C: do not wait)");
-            tokio::select! {
-                () = engine.settle_late() => {}
-                _ = interrupted => out.warn(
-                    "its answer is lost, if one comes; its effect is UNKNOWN until it is reconciled",
-                ),
+        out.warn("a request is still under way; waiting for its answer, to keep it (Ctrl-C: do not wait)");
+        let told = async {
+            match askings {
+                Ok(mut askings) => askings.more_than(heard).await,
+                Err(_) => std::future::pending().await,
             }
+        };
+        tokio::select! {
+            () = engine.settle_late() => {}
+            () = told => out.warn(
+                "its answer is lost, if one comes; its effect is UNKNOWN until it is reconciled",
+            ),
         }
     }
     engine.ledger().close().await;

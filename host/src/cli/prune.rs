@@ -70,7 +70,10 @@ impl PruneRuns {
         if self.json {
             out.json(&json!({ "dry_run": self.dry_run, "pruned": pruned, "kept": kept }));
         } else if self.dry_run {
-            out.line(&format!("{} run(s) would be exported and removed", pruned.len()));
+            out.line(&format!(
+                "{} run(s) are old enough; those that own an effect which others may adopt would be kept",
+                pruned.len()
+            ));
         } else {
             out.line(&format!(
                 "{} run(s) exported to {} and removed, {} kept",

@@ -20,6 +20,7 @@ use super::given;
 use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
+use super::signals::Askings;
 use crate::engine::{Engine, RESTARTED, RunEnd, StartRun, StartedRun};
 
 /// How long an interrupted command waits for what is under way before it leaves the run to its lease.
@@ -110,14 +111,10 @@ impl Run {
                 }
             }
             StartedRun::Created(None) => {
-                if self.json {
-                    out.json(&json!({ "run_id": id.as_str(), "state": "ready" }));
-                } else {
-                    out.line(&format!(
-                        "run {id} of {} started; a worker runs it (`twice worker`), or `twice runs resume {id}`",
-                        self.workflow
-                    ));
+                if !self.json {
+                    out.line(&format!("run {id} of {} started", self.workflow));
                 }
+                self.report_detached(out, &id, RunState::Ready);
                 return Ok(Exit::Done);
             }
             StartedRun::Existing(record) => {
@@ -126,6 +123,10 @@ impl Run {
                         "run {} was started before; it is {}",
                         record.id, record.state
                     ));
+                }
+                if self.detach && !record.state.is_final() {
+                    self.report_detached(out, &record.id, record.state);
+                    return Ok(Exit::Done);
                 }
                 let end = if self.detach {
                     engine.standing(&record.id).await?
@@ -144,8 +145,19 @@ impl Run {
     }
 }
 
-/// What comes of running a run; nothing when Ctrl-C ends it, which is said. The run is given back then, unless something of
-/// it is still under way.
+impl Run {
+    /// A run that is left to others: the same, however often it is asked for.
+    fn report_detached(&self, out: &Out, id: &RunId, state: RunState) {
+        if self.json {
+            out.json(&json!({ "run_id": id.as_str(), "state": state.as_str() }));
+        } else {
+            out.line(&format!("a worker runs it (`twice worker`), or `twice runs resume {id}`"));
+        }
+    }
+}
+
+/// What comes of running a run; nothing when Ctrl-C or SIGTERM ends it, which is said. The run is given back then, unless
+/// something of it is still under way.
 pub(super) async fn unless_interrupted(
     engine: &Engine,
     out: &Out,
@@ -153,15 +165,18 @@ pub(super) async fn unless_interrupted(
     as_json: bool,
     going: impl Future<Output = anyhow::Result<RunEnd>>,
 ) -> anyhow::Result<Option<RunEnd>> {
+    let mut askings = Askings::listen()?;
     tokio::select! {
         end = going => return end.map(Some),
-        interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot listen for Ctrl-C")?,
+        () = askings.more_than(0) => {}
     }
-    let why = "interrupted by Ctrl-C";
+    let why = "interrupted";
     out.warn(&format!("{why}; run {id} goes on with `twice runs resume {id}`"));
-    if tokio::time::timeout(GIVE_BACK, engine.settle_late()).await.is_ok()
-        && let Err(error) = engine.give_back(id, why).await
-    {
+    let settled = tokio::select! {
+        settled = tokio::time::timeout(GIVE_BACK, engine.settle_late()) => settled.is_ok(),
+        () = askings.more_than(1) => false,
+    };
+    if settled && let Err(error) = engine.give_back(id, why).await {
         out.warn(&format!("the run could not be given back, its lease runs out soon: {error}"));
     }
     if as_json {

@@ -5,16 +5,15 @@ use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use twice_core::ids::{Name, RunId};
 
 use super::exit::Exit;
 use super::open::{self, Place};
 use super::out::Out;
+use super::signals::Askings;
 use super::{given, run};
 use crate::engine::observer::Silent;
 use crate::engine::{HANDED_OVER, RunEnd};
@@ -41,32 +40,9 @@ pub(super) struct Worker {
     json: bool,
 }
 
-/// What asks a worker to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
 impl Worker {
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let mut signals = Signals::listen()?;
+        let mut askings = Askings::listen()?;
         let engine = place.engine(place.ledger_to_fill().await?, Arc::new(Silent)).await?;
         let engine = Arc::new(engine);
         let options = Options {
@@ -88,8 +64,8 @@ impl Worker {
             loop {
                 tokio::select! {
                     done = &mut working => break done,
-                    () = signals.next() => {
-                        if *stop.borrow() {
+                    () = askings.more_than(u32::from(*stop.borrow())) => {
+                        if askings.count() > 1 {
                             return Ok(cut_off(out));
                         }
                         engine.drain();
@@ -101,7 +77,7 @@ impl Worker {
         };
         tokio::select! {
             () = open::take_leave(&engine, out) => {}
-            () = signals.next(), if *stop.borrow() => return Ok(cut_off(out)),
+            () = askings.more_than(1), if *stop.borrow() => return Ok(cut_off(out)),
         }
         done?;
         if !self.json {

@@ -226,7 +226,9 @@ fn head(files: &dyn Files, found: &RefCell<Vec<Diagnostic>>) -> Option<(Name, Se
 fn check_database_url(sink: Sink<'_>, url: &At<String>) -> bool {
     let authority = url.value.split_once("://").map_or("", |(_, rest)| rest);
     let authority = authority.split(['/', '?']).next().unwrap_or_default();
-    let password = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    let query = url.value.split_once('?').map_or("", |(_, query)| query);
+    let password = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+        || query.split('&').any(|parameter| parameter.starts_with("password="));
     if password {
         sink.report(
             url.place,

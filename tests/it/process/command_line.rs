@@ -284,7 +284,7 @@ fn an_interrupted_run_is_given_back_and_goes_on() {
     let run = project.run(RUN);
     assert_eq!(
         (&run["run"]["state"], &run["run"]["reason"], &run["chain"]),
-        (&json!("waiting"), &json!("interrupted by Ctrl-C"), &json!("holds"))
+        (&json!("waiting"), &json!("interrupted"), &json!("holds"))
     );
 }
 
@@ -302,6 +302,42 @@ fn a_run_interrupted_while_it_pays_pays_once() {
     assert_eq!(ran.code, Some(130), "{ran}");
     project.ok(&["runs", "resume", RUN]);
     check_settled(&project, RUN);
+    assert_eq!(provider.counters().effects, 1);
+}
+
+#[test]
+fn who_interrupts_twice_waits_for_nothing() {
+    let provider = Provider::start();
+    provider.switch([Switch::new(Fault::PauseBeforeReplyUntil).times(1)]);
+    let project = shop(&provider);
+    let mut worker = project.spawn(&start(REFUND, &order("order-1"), RUN), &[]);
+    provider.wait_until_paused();
+    worker.interrupt();
+    worker.wait_for_complaint("goes on with `twice runs resume run-1`");
+    worker.interrupt();
+    // The provider has not answered yet.
+    let ran = worker.finish();
+    assert_eq!(ran.code, Some(130), "{ran}");
+    assert!(ran.stderr.contains("its answer is lost"), "{ran}");
+    provider.go_on();
+    project.ok(&["runs", "resume", RUN]);
+    check_settled(&project, RUN);
+    assert_eq!(provider.counters().effects, 1);
+}
+
+#[test]
+fn a_detached_run_is_the_same_however_often_it_is_asked_for() {
+    let provider = Provider::start();
+    let project = shop(&provider);
+    let mut args = start(REFUND, &order("order-1"), RUN);
+    args.extend(["--detach", "--json"].map(str::to_owned));
+    let first = project.twice(&args);
+    assert_eq!(first.code, Some(0), "{first}");
+    let again = project.twice(&args);
+    assert_eq!((again.code, again.json()), (first.code, first.json()), "{again}");
+    project.ok(&["worker", "--until-idle"]);
+    let done = project.twice(&args);
+    assert_eq!((done.code, &done.json()["state"]), (Some(0), &json!("completed")), "{done}");
     assert_eq!(provider.counters().effects, 1);
 }
 

@@ -202,13 +202,42 @@ fn an_export_that_was_left_behind_is_made_anew() {
     let project = shop(&provider);
     complete(&project, 1);
     for left in ["", "{\"format\":\"twice-run-export/1\""] {
-        project.write("exports/run-0.jsonl", left);
         project.write("exports/run-0.unfinished", left);
     }
     let pruned = prune(&project, &[]);
     assert_eq!(pruned.code, Some(0), "{pruned}");
     check_gone(&project, "run-0");
     assert!(!project.root().join("exports/run-0.unfinished").exists());
+}
+
+#[test]
+fn what_is_no_export_of_the_run_is_left_alone() {
+    let provider = Provider::start();
+    let project = shop(&provider);
+    let runs = complete(&project, 3);
+    std::fs::create_dir_all(export_of(&project, "run-1")).unwrap();
+    let mine = project.root().join("mine");
+    std::fs::write(&mine, "mine").unwrap();
+    let link = export_of(&project, "run-2").with_extension("unfinished");
+    std::os::unix::fs::symlink(&mine, link).unwrap();
+    let ran = prune(&project, &["--json"]);
+    assert_eq!(ran.code, Some(0), "{ran}");
+    assert_eq!(ran.json()["kept"].as_array().map(Vec::len), Some(1), "{ran}");
+    assert_eq!(ran.json()["kept"][0]["run_id"], "run-1", "{ran}");
+    check_gone(&project, "run-0");
+    check_gone(&project, "run-2");
+    assert_eq!(std::fs::read_to_string(&mine).unwrap(), "mine");
+
+    // Another ledger has runs of the same names.
+    let export = export_of(&project, "run-0");
+    let before = std::fs::read(&export).unwrap();
+    let other = shop(&provider);
+    other.ok(&start_with(REFUND, &order("run-9"), &runs[0], &[]));
+    let folder = export.parent().unwrap().to_str().unwrap();
+    let ran = other.twice(&[&NOW[..], &["--export", folder, "--json"]].concat());
+    assert_eq!(ran.code, Some(0), "{ran}");
+    assert_eq!(ran.json()["pruned"], json!([]), "{ran}");
+    assert_eq!(std::fs::read(&export).unwrap(), before, "another run's export was replaced");
 }
 
 #[test]

@@ -101,6 +101,13 @@ pub(super) fn files_in_general() -> Vec<BTreeSet<Code>> {
                   fix: write `url = "env:NAME"`; if this was a real password, change it"#]],
         ),
         check(
+            &[(T, "", "[database]\nurl = \"postgres://db/twice?user=twice&password=canary\"\n")],
+            expect![[r#"
+                twice.toml:8:7: error[TW2201]: the database URL has a password in it
+                  why: a secret in a file ends up in version control and in backups (I10)
+                  fix: write `url = "env:NAME"`; if this was a real password, change it"#]],
+        ),
+        check(
             &[(W, "version = 1", r#"version = "1""#)],
             expect![[r#"
             workflows/damaged-item-refund.toml:2:11: error[TW2004]: `version` is a string, not an integer
