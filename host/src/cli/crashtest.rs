@@ -15,6 +15,7 @@ use super::given;
 use super::open::{self, Place};
 use super::out::Out;
 use super::run::{check_input, read_input};
+use super::signals::Askings;
 use super::term::{Column, Progress};
 use crate::crashtest::worker::{WorkerConfig, work};
 use crate::crashtest::{
@@ -63,10 +64,11 @@ impl Crashtest {
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let plan = self.plan(out, place).await?;
         let mut follower = Bar { out: out.clone(), progress: None };
+        let mut askings = Askings::listen()?;
         let report = tokio::select! {
             report = crashtest::run(&plan, &mut follower) => report?,
             // What it started is killed with it; a worker that is frozen would stay for ever.
-            _ = tokio::signal::ctrl_c() => bail!("interrupted; nothing is left behind"),
+            () = askings.more_than(0) => bail!("interrupted; nothing is left behind"),
         };
         follower.finish();
         if let Some(file) = &self.junit {

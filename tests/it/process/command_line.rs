@@ -326,6 +326,20 @@ fn who_interrupts_twice_waits_for_nothing() {
 }
 
 #[test]
+fn a_crash_test_that_a_supervisor_ends_leaves_nothing_behind() {
+    let provider = Provider::start();
+    let project = shop(&provider);
+    project.write("order.json", order("order-1").to_string());
+    let args = ["crashtest", REFUND, "--input", "order.json"].map(str::to_owned);
+    let mut test = project.spawn(&args, &[]);
+    test.wait_for_complaint("crashtest 1/");
+    test.terminate();
+    let ran = test.finish();
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert!(ran.stderr.contains("nothing is left behind"), "{ran}");
+}
+
+#[test]
 fn a_detached_run_is_the_same_however_often_it_is_asked_for() {
     let provider = Provider::start();
     let project = shop(&provider);

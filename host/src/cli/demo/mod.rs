@@ -18,6 +18,7 @@ use self::provider::Provider;
 use super::exit::Exit;
 use super::open::Place;
 use super::out::{Out, Secrets};
+use super::signals::Askings;
 use super::{init, node, scaffold};
 use crate::engine::boundary::Boundaries;
 
@@ -43,11 +44,11 @@ impl Demo {
             Some(dir) => dir.clone(),
             None => temporary.path().join("demo"),
         };
+        let mut askings = Askings::listen()?;
         tokio::select! {
             done = play(out, root) => done,
             // What it started ends with it, and its temporary folder goes.
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.context("cannot listen for Ctrl-C")?;
+            () = askings.more_than(0) => {
                 out.warn("interrupted");
                 Ok(Exit::Interrupted)
             }
