@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use twice_core::chain::Entry;
 use twice_core::effect::{Effect, Hold};
+use twice_core::event::EndCause;
 use twice_core::ids::Name;
 use twice_core::progress::{Elements, NodeProgress, Progress, Standing};
 use twice_core::time::Timestamp;
@@ -22,6 +23,10 @@ pub struct RunView {
     pub state: String,
     /// Why it waits, halted or failed.
     pub reason: Option<String>,
+    /// Who asked for its cancellation, and why.
+    pub cancel: Option<CancelView>,
+    /// Why what it did is undone, when it is.
+    pub compensating: Option<CompensatingView>,
     /// When it is due again.
     pub due_at: Option<String>,
     /// The digest of the definition it is pinned to.
@@ -46,6 +51,24 @@ pub struct RunView {
     pub created_at: String,
     /// When its latest entry was made.
     pub updated_at: String,
+}
+
+/// A request to cancel a run.
+#[derive(Debug, Serialize)]
+pub struct CancelView {
+    /// Who asked.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Why what a run did is undone.
+#[derive(Debug, Serialize)]
+pub struct CompensatingView {
+    /// `failed`, `timed_out` or `cancelled`.
+    pub cause: &'static str,
+    /// In words.
+    pub why: String,
 }
 
 /// Where the latest visit of a node stands.
@@ -100,6 +123,18 @@ impl RunView {
             priority: run.priority.get(),
             state: run.state.to_string(),
             reason: run.reason.clone(),
+            cancel: run.cancel.as_ref().map(|cancel| CancelView {
+                who: cancel.who.clone(),
+                why: cancel.why.clone(),
+            }),
+            compensating: run.progress.compensating.as_ref().map(|of| CompensatingView {
+                cause: match of.cause {
+                    EndCause::Failed => "failed",
+                    EndCause::TimedOut => "timed_out",
+                    EndCause::Cancelled => "cancelled",
+                },
+                why: of.why.clone(),
+            }),
             due_at: text(run.due_at),
             definition: run.definition.clone(),
             input: run.input.clone(),
@@ -142,6 +177,8 @@ pub struct EffectView {
     pub state: String,
     /// Whether a person must decide something about it.
     pub held: bool,
+    /// The effect that it undoes, if it undoes one.
+    pub undoes: Option<String>,
     /// How many attempts were made.
     pub attempts: u32,
     /// The provider's id of what came of it.
@@ -168,6 +205,7 @@ impl EffectView {
             idempotency_key: row.idempotency_key.clone(),
             state: row.state.to_string(),
             held: row.held,
+            undoes: row.undoes.as_ref().map(ToString::to_string),
             attempts: row.attempts,
             external_id: row.external_id.clone(),
             last_error: row.last_error.clone(),
@@ -210,6 +248,10 @@ pub struct EffectDetail {
     pub tool_class: String,
     /// The policy that permitted it.
     pub policy: Option<String>,
+    /// The effect that it undoes, if it undoes one.
+    pub undoes: Option<String>,
+    /// How it is undone, as frozen when it was proposed: operation, args (what comes from the receipt still open), key.
+    pub compensation: Option<Value>,
     /// The failure, once failed.
     pub failure: Option<Value>,
     /// What a person must decide: both requests of a conflict, or a discrepancy.
@@ -252,6 +294,8 @@ impl EffectDetail {
             args: proposal.args.clone(),
             tool_class: format!("{}: {}", class.as_str(), class.promise()),
             policy: effect.authorization.as_ref().map(|a| a.policy.clone()),
+            undoes: proposal.undoes.as_ref().map(ToString::to_string),
+            compensation: proposal.compensation.as_ref().map(json),
             failure: effect.failure.as_ref().map(json),
             held: effect.hold.as_ref().map(|hold| held(effect, hold)),
             // What is settled waits for nothing, whatever it once waited for.
@@ -394,6 +438,8 @@ pub struct WorkflowLoadView {
     pub waiting: u64,
     /// Waiting for a person.
     pub halted: u64,
+    /// Neither going on nor back by themselves.
+    pub stuck: u64,
     /// In quarantine.
     pub quarantined: u64,
     /// For how long the longest-due run has been due. Milliseconds.
@@ -419,6 +465,7 @@ impl StatusView {
             running: load.running,
             waiting: load.waiting,
             halted: load.halted,
+            stuck: load.stuck,
             quarantined: load.quarantined,
             lag_ms: load.lag_ms,
         });

@@ -32,8 +32,9 @@ CREATE TABLE module_name (
 
 -- Runs: a projection of their entries, and the lease. `progress` is the checkpoint, which has taken in the entries up to
 -- number `progress_seq`; what stands behind it is folded by whoever goes on with the run. `claim_at` is the instant since
--- when a worker may take the run: due time, or end of the lease; NULL when none may. Rows leave room beside themselves:
--- nearly every write changes one.
+-- when a worker may take the run: due time, or end of the lease; NULL when none may.
+-- `cancel` says who asked for its cancellation and why, NULL when nobody did. Rows leave room beside themselves: nearly
+-- every write changes one.
 CREATE TABLE run (
     id          TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (id <> ''),
     caller_key  TEXT COLLATE "C" UNIQUE,
@@ -42,11 +43,13 @@ CREATE TABLE run (
     input       TEXT COLLATE "C" NOT NULL,
     priority    BIGINT NOT NULL CHECK (priority BETWEEN -9 AND 9),
     state       TEXT COLLATE "C" NOT NULL CHECK (state IN
-                    ('ready', 'running', 'waiting', 'halted', 'completed', 'failed', 'quarantined')),
+                    ('ready', 'running', 'waiting', 'halted', 'completed', 'failed',
+                     'cancelled', 'stuck', 'quarantined')),
     progress    TEXT COLLATE "C" NOT NULL,
     progress_seq BIGINT NOT NULL CHECK (progress_seq BETWEEN 1 AND head_seq),
     output      TEXT COLLATE "C",
     reason      TEXT COLLATE "C",
+    cancel      TEXT COLLATE "C",
     due_at      BIGINT,
     claim_at    BIGINT,
     worker      TEXT COLLATE "C",
@@ -62,7 +65,7 @@ CREATE TABLE run (
 ) WITH (fillfactor = 70);
 -- What is not over, in the order in which workers take it.
 CREATE INDEX run_open ON run (workflow, priority, claim_at, id, state, worker)
-    WHERE state IN ('ready', 'running', 'waiting', 'halted', 'quarantined');
+    WHERE state IN ('ready', 'running', 'waiting', 'halted', 'stuck', 'quarantined');
 CREATE INDEX run_newest ON run (created_at, id);
 
 -- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first. Nothing that
@@ -82,6 +85,7 @@ CREATE TABLE effect (
     attempts        BIGINT NOT NULL CHECK (attempts >= 0),
     external_id     TEXT COLLATE "C",
     held            BIGINT NOT NULL CHECK (held IN (0, 1)),
+    undoes          TEXT COLLATE "C",
     last_error      TEXT COLLATE "C",
     updated_at      BIGINT NOT NULL
 ) WITH (fillfactor = 70);
@@ -210,6 +214,9 @@ CREATE TRIGGER run_fixed BEFORE UPDATE OF id, caller_key, workflow, definition, 
         OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.priority <> OLD.priority
         OR NEW.created_at <> OLD.created_at)
     EXECUTE FUNCTION refuse('what a run was started with is never changed');
+CREATE TRIGGER run_cancel_stays BEFORE UPDATE OF cancel ON run
+    FOR EACH ROW WHEN (OLD.cancel IS NOT NULL AND NEW.cancel IS DISTINCT FROM OLD.cancel)
+    EXECUTE FUNCTION refuse('that a run is to be cancelled is never taken back');
 CREATE TRIGGER run_fence_rises BEFORE UPDATE ON run
     FOR EACH ROW WHEN (NEW.fence < OLD.fence OR NEW.head_seq < OLD.head_seq)
     EXECUTE FUNCTION refuse('fencing tokens and chains never go back');

@@ -15,7 +15,7 @@ CREATE TABLE tombstone (
     workflow      TEXT COLLATE "C" NOT NULL,
     definition    TEXT COLLATE "C" NOT NULL,
     input_hash    BYTEA NOT NULL CHECK (length(input_hash) = 32),
-    state         TEXT COLLATE "C" NOT NULL CHECK (state IN ('completed', 'failed')),
+    state         TEXT COLLATE "C" NOT NULL CHECK (state IN ('completed', 'failed', 'cancelled')),
     head_seq      BIGINT NOT NULL CHECK (head_seq >= 1),
     head_hash     BYTEA NOT NULL CHECK (length(head_hash) = 32),
     created_at    BIGINT NOT NULL,

@@ -29,6 +29,7 @@ CREATE TABLE module_name (
 -- Runs: a projection of their entries, and the lease. `progress` is the checkpoint, which has taken in the entries up to
 -- number `progress_seq`; what stands behind it is folded by whoever goes on with the run. `claim_at` is the instant since
 -- when a worker may take the run: due time, or end of the lease; NULL when none may.
+-- `cancel` says who asked for its cancellation and why, NULL when nobody did.
 CREATE TABLE run (
     id          TEXT    NOT NULL PRIMARY KEY CHECK (id <> ''),
     caller_key  TEXT    UNIQUE,
@@ -37,11 +38,13 @@ CREATE TABLE run (
     input       TEXT    NOT NULL,
     priority    INTEGER NOT NULL CHECK (priority BETWEEN -9 AND 9),
     state       TEXT    NOT NULL CHECK (state IN
-                    ('ready', 'running', 'waiting', 'halted', 'completed', 'failed', 'quarantined')),
+                    ('ready', 'running', 'waiting', 'halted', 'completed', 'failed',
+                     'cancelled', 'stuck', 'quarantined')),
     progress    TEXT    NOT NULL,
     progress_seq INTEGER NOT NULL CHECK (progress_seq BETWEEN 1 AND head_seq),
     output      TEXT,
     reason      TEXT,
+    cancel      TEXT,
     due_at      INTEGER,
     claim_at    INTEGER,
     worker      TEXT,
@@ -57,7 +60,7 @@ CREATE TABLE run (
 ) STRICT;
 -- What is not over, in the order in which workers take it.
 CREATE INDEX run_open ON run (workflow, priority, claim_at, id, state, worker)
-    WHERE state IN ('ready', 'running', 'waiting', 'halted', 'quarantined');
+    WHERE state IN ('ready', 'running', 'waiting', 'halted', 'stuck', 'quarantined');
 CREATE INDEX run_newest ON run (created_at, id);
 
 -- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first.
@@ -76,6 +79,7 @@ CREATE TABLE effect (
     attempts        INTEGER NOT NULL CHECK (attempts >= 0),
     external_id     TEXT,
     held            INTEGER NOT NULL CHECK (held IN (0, 1)),
+    undoes          TEXT,
     last_error      TEXT,
     updated_at      INTEGER NOT NULL
 ) STRICT;
@@ -189,6 +193,9 @@ WHEN NEW.id <> OLD.id OR NEW.caller_key IS NOT OLD.caller_key OR NEW.workflow <>
   OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.priority <> OLD.priority
   OR NEW.created_at <> OLD.created_at
 BEGIN SELECT RAISE(ABORT, 'what a run was started with is never changed'); END;
+CREATE TRIGGER run_cancel_stays BEFORE UPDATE ON run
+WHEN OLD.cancel IS NOT NULL AND NEW.cancel IS NOT OLD.cancel
+BEGIN SELECT RAISE(ABORT, 'that a run is to be cancelled is never taken back'); END;
 CREATE TRIGGER run_fence_rises BEFORE UPDATE ON run
 WHEN NEW.fence < OLD.fence OR NEW.head_seq < OLD.head_seq
 BEGIN SELECT RAISE(ABORT, 'fencing tokens and chains never go back'); END;

@@ -15,7 +15,7 @@ CREATE TABLE tombstone (
     workflow      TEXT    NOT NULL,
     definition    TEXT    NOT NULL,
     input_hash    BLOB    NOT NULL CHECK (length(input_hash) = 32),
-    state         TEXT    NOT NULL CHECK (state IN ('completed', 'failed')),
+    state         TEXT    NOT NULL CHECK (state IN ('completed', 'failed', 'cancelled')),
     head_seq      INTEGER NOT NULL CHECK (head_seq >= 1),
     head_hash     BLOB    NOT NULL CHECK (length(head_hash) = 32),
     created_at    INTEGER NOT NULL,

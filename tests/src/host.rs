@@ -277,6 +277,8 @@ impl Host {
                 RunEnd::Elsewhere => self.lease_end(&id).await,
                 RunEnd::Completed(_)
                 | RunEnd::Failed { .. }
+                | RunEnd::Cancelled { .. }
+                | RunEnd::Stuck { .. }
                 | RunEnd::Halted { .. }
                 | RunEnd::Quarantined => return end,
             };

@@ -10,7 +10,7 @@ use twice_core::progress::StepId;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{
-    Append, ClaimBy, ClaimOutcome, EffectFilter, EffectRow, Ledger, LedgerError, ModuleRow, NewRun,
+    Append, Cancel, ClaimBy, ClaimOutcome, EffectFilter, EffectRow, Ledger, LedgerError, ModuleRow, NewRun,
     Notices, OperatorAppend, OverFilter, Overview, Prune, RunFilter, RunRecord, Started, Tombstone,
     Wanted,
 };
@@ -60,9 +60,9 @@ impl Point {
         };
         match append.run_change.as_ref().map_or(RunState::Running, |change| change.state) {
             RunState::Completed => Self::Complete,
-            RunState::Failed => Self::Fail,
+            RunState::Failed | RunState::Cancelled => Self::Fail,
             RunState::Ready | RunState::Waiting => Self::Park,
-            RunState::Halted => Self::Halt,
+            RunState::Halted | RunState::Stuck => Self::Halt,
             RunState::Running if append.entries.iter().any(|new| requests(&new.content)) => {
                 Self::Requested
             }
@@ -184,8 +184,17 @@ impl<B: Between> Ledger for Watched<B> {
         self.0.ledger().observe(run, effect, observation, at).await
     }
 
-    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError> {
+    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<bool, LedgerError> {
         self.0.ledger().renew(run, fence, lease_ms).await
+    }
+
+    async fn request_cancel(
+        &self,
+        run: &RunId,
+        cancel: &Cancel,
+        at: Timestamp,
+    ) -> Result<Head, LedgerError> {
+        self.0.ledger().request_cancel(run, cancel, at).await
     }
 
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {

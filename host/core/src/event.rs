@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::contract::Contract;
+use crate::contract::{Contract, Retry};
 use crate::identity::{Identity, RequestHash};
 use crate::ids::{EffectId, ElementId, Name, WorkerId};
 use crate::outcome::{RuleId, Verdict};
@@ -157,6 +157,53 @@ pub struct Proposal {
     pub provider_key: String,
     /// The promises of the operation at this time.
     pub contract: Contract,
+    /// How it is undone, decided before anything of it is sent; absent: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensation: Option<Box<Compensation>>,
+    /// The effect that this one undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<EffectId>,
+}
+
+/// How an effect is undone, frozen with its proposal: by an effect of its own, whose identity follows from that of the effect
+/// (see [`Identity::compensation`]).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compensation {
+    /// The tool.
+    pub tool: Name,
+    /// The version of that tool's file.
+    pub tool_version: String,
+    /// The operation of that tool.
+    pub operation: Name,
+    /// The args: the template of the pinned definition, in which only what comes from the receipt is still to be filled in.
+    pub args: Value,
+    /// What happens while it is not known whether there is anything to undo.
+    pub on_unknown: OnUnknown,
+    /// The readable key of the first request to undo it.
+    pub idempotency_key: String,
+    /// How often it is asked for in all, when it is definitely refused, and how long it waits in between.
+    pub retry: Retry,
+}
+
+/// What becomes of a compensation while it is not known whether there is anything to undo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnknown {
+    /// It waits until that is known.
+    #[default]
+    Hold,
+    /// It is made once nobody but a person can find out; undoing what did not happen does no harm.
+    Undo,
+}
+
+impl OnUnknown {
+    /// Whether it is the usual.
+    #[must_use]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Proposal {
@@ -586,6 +633,29 @@ pub enum RunEvent {
         /// Why, in their words.
         why: String,
     },
+    /// The run does not go on: what it did is undone from here on, and nothing aborts that.
+    Compensating {
+        /// What ended it.
+        cause: EndCause,
+        /// Why, in words.
+        why: String,
+    },
+    /// A person says that an effect whose compensation failed was undone by other means, or is to stay as it is.
+    UndoResolved {
+        /// The effect.
+        effect: EffectId,
+        /// Who.
+        who: String,
+        /// Their evidence.
+        why: String,
+    },
+    /// A person asked that the run be cancelled, whoever holds it.
+    CancelRequested {
+        /// Who.
+        who: String,
+        /// Why, in their words.
+        why: String,
+    },
     /// The run used an effect that another run owns.
     Adopted {
         /// Which.
@@ -601,11 +671,33 @@ pub enum RunEvent {
         /// Why.
         why: String,
     },
+    /// It was cancelled; what it had done is undone.
+    Cancelled {
+        /// Why.
+        why: String,
+    },
+    /// It can neither go on nor back: a compensation failed for good, or it failed behind its point of no return.
+    Stuck {
+        /// Why, and what to do.
+        why: String,
+    },
     /// The run killed too many workers and is not loaded any more.
     Quarantined {
         /// How many.
         crashes: u32,
     },
+}
+
+/// What ended a run whose effects are undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    /// A step failed for good.
+    Failed,
+    /// The run took longer than its `timeout`.
+    TimedOut,
+    /// A person, or the run that started it, asked for it.
+    Cancelled,
 }
 
 impl RunEvent {
@@ -626,9 +718,14 @@ impl RunEvent {
             Self::Released { .. } => "run_released",
             Self::Retried { .. } => "run_retried",
             Self::RequestRefused { .. } => "request_refused",
+            Self::Compensating { .. } => "run_compensating",
+            Self::UndoResolved { .. } => "undo_resolved",
+            Self::CancelRequested { .. } => "cancel_requested",
             Self::Adopted { .. } => "effect_adopted",
             Self::Completed { .. } => "run_completed",
             Self::Failed { .. } => "run_failed",
+            Self::Cancelled { .. } => "run_cancelled",
+            Self::Stuck { .. } => "run_stuck",
             Self::Quarantined { .. } => "run_quarantined",
         }
     }

@@ -57,6 +57,15 @@ pub enum Scope {
         /// The operation.
         operation: Name,
     },
+    /// The undoing of one effect.
+    Compensation {
+        /// The readable key of that effect, which no other effect has.
+        of: String,
+        /// The tool that undoes it.
+        tool: Name,
+        /// The operation that undoes it.
+        operation: Name,
+    },
 }
 
 /// Which of several requests of one slot in one step.
@@ -122,6 +131,7 @@ impl Identity {
                 key
             }
             Scope::Object { tool, operation } => format!("{tool}.{operation}/{object}/{intent}"),
+            Scope::Compensation { of, tool, operation } => format!("{of}/comp/{tool}.{operation}"),
         };
         match self.selector {
             Selector::Once => {}
@@ -132,6 +142,24 @@ impl Identity {
             key.push_str(&format!("/generation={}", self.generation));
         }
         key
+    }
+
+    /// The identity of the undoing of this effect. `attempt` is 1 at first, and one more for each time that it was definitely
+    /// refused and is tried again.
+    #[must_use]
+    pub fn compensation(&self, tool: &Name, operation: &Name, attempt: u32) -> Self {
+        Self {
+            alg: self.alg,
+            scope: Scope::Compensation {
+                of: self.key(),
+                tool: tool.clone(),
+                operation: operation.clone(),
+            },
+            object: self.object.clone(),
+            intent: self.intent.clone(),
+            selector: Selector::Once,
+            generation: attempt,
+        }
     }
 
     /// The key in the form that a provider wants.

@@ -10,8 +10,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::event::{RunEvent, SkipReason};
-use crate::ids::{ElementId, Name};
+use crate::event::{EndCause, RunEvent, SkipReason};
+use crate::ids::{EffectId, ElementId, Name};
 use crate::time::Timestamp;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -62,6 +62,22 @@ pub struct Progress {
     /// How many visits have been completed in all.
     #[serde(default, skip_serializing_if = "is_default")]
     completed: u64,
+    /// Why the run does not go on, once it is being undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensating: Option<Compensating>,
+    /// The effects of which a person said that nothing is left to undo.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub undo_resolved: BTreeSet<EffectId>,
+}
+
+/// Why a run does not go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compensating {
+    /// What ended it.
+    pub cause: EndCause,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// Where a node stands.
@@ -402,7 +418,14 @@ impl Progress {
                     }
                 }
             }
+            RunEvent::Compensating { cause, why } => {
+                self.compensating = Some(Compensating { cause: *cause, why: why.clone() });
+            }
+            RunEvent::UndoResolved { effect, .. } => {
+                self.undo_resolved.insert(effect.clone());
+            }
             RunEvent::Retried { .. } => {
+                self.compensating = None;
                 self.started_at = Some(at);
                 for node in self.nodes.values_mut().filter(|n| n.standing == Standing::Open) {
                     node.step = StepProgress::default();
@@ -417,6 +440,9 @@ impl Progress {
             | RunEvent::Adopted { .. }
             | RunEvent::Completed { .. }
             | RunEvent::Failed { .. }
+            | RunEvent::CancelRequested { .. }
+            | RunEvent::Cancelled { .. }
+            | RunEvent::Stuck { .. }
             | RunEvent::Quarantined { .. } => {}
         }
     }

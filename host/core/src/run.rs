@@ -18,21 +18,28 @@ pub enum RunState {
     Halted,
     /// Every node is done.
     Completed,
-    /// Failed for good.
+    /// Failed for good; what it had done is undone, as far as its workflow says how.
     Failed,
+    /// Cancelled; what it had done is undone, as far as its workflow says how.
+    Cancelled,
+    /// Can neither go on nor back by itself: a compensation failed for good, or it failed behind its point of no return. A
+    /// person decides.
+    Stuck,
     /// Killed too many workers; not loaded until a person releases it.
     Quarantined,
 }
 
 impl RunState {
     /// Every state.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Ready,
         Self::Running,
         Self::Waiting,
         Self::Halted,
         Self::Completed,
         Self::Failed,
+        Self::Cancelled,
+        Self::Stuck,
         Self::Quarantined,
     ];
 
@@ -46,6 +53,8 @@ impl RunState {
             Self::Halted => "halted",
             Self::Completed => "completed",
             Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Stuck => "stuck",
             Self::Quarantined => "quarantined",
         }
     }
@@ -56,12 +65,31 @@ impl RunState {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
+    /// Whether it goes on only when a person decides.
+    #[must_use]
+    pub const fn needs_person(self) -> bool {
+        match self {
+            Self::Halted | Self::Stuck | Self::Quarantined => true,
+            Self::Ready
+            | Self::Running
+            | Self::Waiting
+            | Self::Completed
+            | Self::Failed
+            | Self::Cancelled => false,
+        }
+    }
+
     /// Whether it can never go on.
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
-            Self::Completed | Self::Failed => true,
-            Self::Ready | Self::Running | Self::Waiting | Self::Halted | Self::Quarantined => false,
+            Self::Completed | Self::Failed | Self::Cancelled => true,
+            Self::Ready
+            | Self::Running
+            | Self::Waiting
+            | Self::Halted
+            | Self::Stuck
+            | Self::Quarantined => false,
         }
     }
 }

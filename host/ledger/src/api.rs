@@ -1,6 +1,7 @@
 //! The ledger's contract.
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use twice_core::chain::{Entry, Head, NewEntry};
 use twice_core::effect::{Effect, State};
@@ -98,6 +99,8 @@ pub struct RunRecord {
     pub output: Option<Value>,
     /// Why it waits, halted or failed.
     pub reason: Option<String>,
+    /// Who asked for its cancellation, if somebody did.
+    pub cancel: Option<Cancel>,
     /// When it is due again, while it waits.
     pub due_at: Option<Timestamp>,
     /// Who holds or last held it.
@@ -114,6 +117,16 @@ pub struct RunRecord {
     pub created_at: Timestamp,
     /// When its latest entry was made.
     pub updated_at: Timestamp,
+}
+
+/// A request to cancel a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cancel {
+    /// Who asks.
+    pub who: String,
+    /// Why, in their words.
+    pub why: String,
 }
 
 /// What becomes of a run with an [`Append`].
@@ -209,6 +222,8 @@ pub struct EffectRow {
     pub external_id: Option<String>,
     /// Whether a person must decide.
     pub held: bool,
+    /// The effect that it undoes, if it undoes one.
+    pub undoes: Option<EffectId>,
     /// The last error.
     pub last_error: Option<String>,
     /// When its latest entry was made.
@@ -266,11 +281,24 @@ pub trait Ledger: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError>;
 
-    /// Extends a lease, from now by the database's clock.
+    /// Extends a lease, from now by the database's clock. Tells whether the run's cancellation was asked for.
     ///
     /// # Errors
     /// [`LedgerError::Fenced`] when it is gone (expired leases that nobody took may be extended).
-    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError>;
+    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<bool, LedgerError>;
+
+    /// Asks that a run be cancelled, whoever holds it: one `cancel_requested` entry at the end of its chain, under its current
+    /// fencing token. A worker that holds it is told with its next renewal; a run that waits, for a person as well, becomes due
+    /// at once. Asking again does nothing.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`]; [`LedgerError::State`] when it is over, stuck or in quarantine.
+    async fn request_cancel(
+        &self,
+        run: &RunId,
+        cancel: &Cancel,
+        at: Timestamp,
+    ) -> Result<Head, LedgerError>;
 
     /// Makes a step of a run durable. When this returns, it is on disk.
     ///

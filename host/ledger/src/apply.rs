@@ -34,6 +34,7 @@ impl Batch<'_> {
                 self.append(write, *fence, *progress_made).await
             }
             Work::Decide { write, expected_head } => self.decide(write, *expected_head).await,
+            Work::Cancel { run, cancel, entry } => self.cancel(run, cancel, entry).await,
             Work::Observe { run, effect, entry } => self.observe(run, effect, entry).await,
             Work::Prune(prune) => self.prune(prune).await,
             Work::PutDefinition { digest, text } => {
@@ -168,8 +169,33 @@ impl Batch<'_> {
         let until = rules::lease_end(self.now().await?, lease_ms);
         lock.lease_until = Some(until);
         lock.claim_at = Some(until);
+        let cancelled = lock.cancelled;
         self.stage_run(run, lock);
-        Ok(Reply::Done)
+        Ok(Reply::Renewed { cancelled })
+    }
+
+    /// Whoever holds the run learns of it with his next renewal, so that no lease is asked for.
+    async fn cancel(&mut self, run: &RunId, cancel: &str, ready: &Ready) -> Result<Reply, Refused> {
+        let Some(mut lock) = self.lock(run)? else { return Err(rules::absent("run", run).into()) };
+        rules::refuse_cancel(run, lock.state)?;
+        if lock.cancelled {
+            return Ok(Reply::Head(lock.head));
+        }
+        self.execute(sql::CANCEL, vec![run.as_str().into(), cancel.into()]).await?;
+        let entry = sealed(run, lock.head, lock.fence, ready);
+        let head = Head { seq: entry.seq, hash: entry.hash };
+        lock.head = head;
+        lock.cancelled = true;
+        lock.updated_at = entry.at.0;
+        if lock.state != RunState::Running {
+            lock.state = RunState::Ready;
+            lock.reason = None;
+            lock.due_at = None;
+            lock.claim_at = rules::claim_at(lock.state, None, self.now().await?);
+        }
+        self.stage_run(run, lock);
+        self.stage_entries([Staged { entry, moved: None }]);
+        Ok(Reply::Head(head))
     }
 
     /// A run under the lease of that token (I7).
@@ -413,6 +439,8 @@ fn lock_of(record: &RunRecord, head: Head, now: i64) -> RunLock {
         | RunState::Halted
         | RunState::Completed
         | RunState::Failed
+        | RunState::Cancelled
+        | RunState::Stuck
         | RunState::Quarantined => rules::claim_at(record.state, due_at, now),
     };
     RunLock {
@@ -426,6 +454,7 @@ fn lock_of(record: &RunRecord, head: Head, now: i64) -> RunLock {
         reason: record.reason.clone(),
         crashes: record.crashes,
         updated_at: record.updated_at.0,
+        cancelled: record.cancel.is_some(),
         progress: None,
         output: None,
     }

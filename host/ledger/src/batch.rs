@@ -436,6 +436,7 @@ fn effect_values(owner: &RunId, effect: Projection) -> Vec<Value> {
         i64::from(effect.attempts).into(),
         effect.external_id.into(),
         i64::from(effect.held).into(),
+        effect.undoes.as_ref().map(EffectId::as_str).into(),
         effect.last_error.into(),
         effect.updated_at.into(),
     ]

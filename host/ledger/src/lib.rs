@@ -33,7 +33,7 @@ pub use api::*;
 pub use error::*;
 pub use memory::MemoryLedger;
 pub use options::*;
-pub use progress::progress_of;
+pub use progress::{Recorded, effects_of, progress_of};
 pub use queue::*;
 pub use retention::{OverFilter, Prune, Tombstone};
 pub use sql_ledger::SqlLedger;

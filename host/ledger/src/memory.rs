@@ -20,7 +20,7 @@ use twice_core::{json, transition};
 use crate::stored::{Cleaner, Projection, Write};
 use crate::work::Start;
 use crate::{
-    Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
+    Append, Cancel, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
     LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune,
     RunFilter, RunRecord, Started, Tombstone, Wanted, retention, rows, rules,
 };
@@ -278,14 +278,44 @@ impl Ledger for MemoryLedger {
         Ok(outcome)
     }
 
-    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError> {
+    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<bool, LedgerError> {
         let until = rules::lease_end(self.now(), lease_ms);
         let mut memory = self.open()?;
         let run = memory.held(run, fence)?;
         run.record.lease_until = Some(Timestamp(until));
         run.claim_at = Some(until);
+        let cancelled = run.record.cancel.is_some();
         memory.commits += 1;
-        Ok(())
+        Ok(cancelled)
+    }
+
+    async fn request_cancel(
+        &self,
+        run: &RunId,
+        cancel: &Cancel,
+        at: Timestamp,
+    ) -> Result<Head, LedgerError> {
+        let (row, ready) = self.cleaner.cancel(cancel, at)?;
+        let now = self.now();
+        let mut memory = self.open()?;
+        let id = run;
+        let run = memory.run(id)?;
+        rules::refuse_cancel(id, run.record.state)?;
+        if run.record.cancel.is_some() {
+            return Ok(run.head());
+        }
+        run.record.cancel = serde_json::from_str(&row).ok();
+        run.push(&ready.entry);
+        if run.record.state != RunState::Running {
+            run.record.state = RunState::Ready;
+            run.record.reason = None;
+            run.record.due_at = None;
+            run.claim_at = rules::claim_at(RunState::Ready, None, now);
+        }
+        let head = run.head();
+        memory.commits += 1;
+        self.notice.send_replace(());
+        Ok(head)
     }
 
     async fn append(&self, append: Append) -> Result<Head, LedgerError> {
@@ -368,7 +398,7 @@ impl Ledger for MemoryLedger {
         Ok(memory
             .runs
             .values()
-            .filter(|run| matches!(run.record.state, RunState::Completed | RunState::Failed))
+            .filter(|run| run.record.state.is_final())
             .filter(|run| filter.state.is_none_or(|state| run.record.state == state))
             .filter(|run| run.record.updated_at.0 <= latest)
             .filter(|run| filter.after.as_ref().is_none_or(|after| run.record.id > *after))

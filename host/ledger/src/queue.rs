@@ -64,6 +64,8 @@ pub struct WorkflowLoad {
     pub waiting: u64,
     /// Waiting for a person.
     pub halted: u64,
+    /// Neither going on nor back by themselves; a person decides.
+    pub stuck: u64,
     /// Not loaded any more until a person releases it.
     pub quarantined: u64,
     /// For how long the run has been claimable that has been so longest. Milliseconds, by the database's clock.
@@ -73,7 +75,16 @@ pub struct WorkflowLoad {
 impl WorkflowLoad {
     /// Nothing yet.
     pub(crate) const fn none(workflow: Name) -> Self {
-        Self { workflow, ready: 0, running: 0, waiting: 0, halted: 0, quarantined: 0, lag_ms: None }
+        Self {
+            workflow,
+            ready: 0,
+            running: 0,
+            waiting: 0,
+            halted: 0,
+            stuck: 0,
+            quarantined: 0,
+            lag_ms: None,
+        }
     }
 }
 

@@ -116,12 +116,17 @@ pub(crate) fn refuse_restart(
 pub(crate) fn refuse_prune(prune: &Prune, state: RunState, head: Head) -> Result<(), LedgerError> {
     let refuse = |rule| Err(rules::refused(&prune.run, state, rule));
     match state {
-        RunState::Completed | RunState::Failed if head == prune.expected_head => Ok(()),
-        RunState::Completed | RunState::Failed => refuse(rules::GROWN),
+        RunState::Completed | RunState::Failed | RunState::Cancelled
+            if head == prune.expected_head =>
+        {
+            Ok(())
+        }
+        RunState::Completed | RunState::Failed | RunState::Cancelled => refuse(rules::GROWN),
         RunState::Ready
         | RunState::Running
         | RunState::Waiting
         | RunState::Halted
+        | RunState::Stuck
         | RunState::Quarantined => refuse(rules::NOT_OVER),
     }
 }

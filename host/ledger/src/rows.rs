@@ -156,6 +156,7 @@ pub(crate) fn run(row: Row) -> Result<(RunRecord, Head), LedgerError> {
     let progress_seq = f.int("progress_seq")?;
     let output = f.optional_parsed("output", json)?;
     let reason = f.optional_text("reason")?;
+    let cancel = f.optional_parsed("cancel", |text| serde_json::from_str(&text))?;
     let due_at = f.optional_int("due_at")?.map(Timestamp);
     let worker = f.optional_parsed("worker", WorkerId::parse)?;
     let fence = Fence(f.int("fence")?);
@@ -176,6 +177,7 @@ pub(crate) fn run(row: Row) -> Result<(RunRecord, Head), LedgerError> {
         progress_seq,
         output,
         reason,
+        cancel,
         due_at,
         worker,
         fence,
@@ -201,6 +203,8 @@ pub(crate) struct RunLock {
     pub(crate) reason: Option<String>,
     pub(crate) crashes: u32,
     pub(crate) updated_at: i64,
+    /// Whether its cancellation was asked for.
+    pub(crate) cancelled: bool,
     /// The new checkpoint and the number of the last entry it has taken in, if there is one.
     pub(crate) progress: Option<(String, i64)>,
     /// The output, if there is one now.
@@ -223,6 +227,7 @@ pub(crate) fn run_lock(row: Row) -> Result<RunLock, LedgerError> {
         reason: f.optional_text("reason")?,
         crashes: f.count("crashes")?,
         updated_at: f.int("updated_at")?,
+        cancelled: f.int("cancel")? == 1,
         progress: None,
         output: None,
     })
@@ -261,8 +266,9 @@ pub(crate) fn overview(loads: Vec<Row>, workers: Vec<Row>) -> Result<Overview, L
             RunState::Running => load.running = count,
             RunState::Waiting => load.waiting = count,
             RunState::Halted => load.halted = count,
+            RunState::Stuck => load.stuck = count,
             RunState::Quarantined => load.quarantined = count,
-            RunState::Completed | RunState::Failed => {}
+            RunState::Completed | RunState::Failed | RunState::Cancelled => {}
         }
     }
     for row in workers {
@@ -296,6 +302,7 @@ pub(crate) fn effect(row: Row) -> Result<EffectRow, LedgerError> {
         attempts: f.count("attempts")?,
         external_id: f.optional_text("external_id")?,
         held: f.int("held")? == 1,
+        undoes: f.optional_parsed("undoes", EffectId::parse)?,
         last_error: f.optional_text("last_error")?,
         updated_at: f.time("updated_at")?,
     })

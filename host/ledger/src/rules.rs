@@ -13,6 +13,10 @@ pub(crate) const GROWN: &str =
     "its chain has grown since the decision was prepared; read it again and decide anew";
 pub(crate) const NOT_TO_RUNNING: &str =
     "a decision leaves a run ready, waiting, halted or ended; only a claim makes it running";
+pub(crate) const OVER: &str = "it is over";
+pub(crate) const STUCK: &str =
+    "it is stuck, and a person decides: `twice runs release` has it tried again, `twice runs resolve` says that it is settled";
+pub(crate) const POISON: &str = "release it first; until then it is not loaded";
 pub(crate) const NOT_OVER: &str = "only a run that is over is removed";
 pub(crate) const OWNS_SHARED: &str = "it owns an effect with `scope = \"object\"`, which any run may still ask for; such a run is kept for good";
 pub(crate) const ILLEGAL_MOVE: &str =
@@ -39,6 +43,8 @@ pub(crate) fn claim_at(state: RunState, due_at: Option<i64>, now: i64) -> Option
         | RunState::Halted
         | RunState::Completed
         | RunState::Failed
+        | RunState::Cancelled
+        | RunState::Stuck
         | RunState::Quarantined => None,
     }
 }
@@ -51,6 +57,18 @@ pub(crate) fn is_due(claim_at: Option<i64>, now: i64) -> bool {
 /// Whether the lease of `fence` is the one that a run is held under (I7).
 pub(crate) fn holds(state: RunState, current: Fence, fence: Fence) -> bool {
     state == RunState::Running && (current == fence || mutation::is("skip-fence"))
+}
+
+/// Why a run is not cancelled, by its state.
+pub(crate) fn refuse_cancel(run: &RunId, state: RunState) -> Result<(), LedgerError> {
+    match state {
+        RunState::Ready | RunState::Running | RunState::Waiting | RunState::Halted => Ok(()),
+        RunState::Completed | RunState::Failed | RunState::Cancelled => {
+            Err(refused(run, state, OVER))
+        }
+        RunState::Stuck => Err(refused(run, state, STUCK)),
+        RunState::Quarantined => Err(refused(run, state, POISON)),
+    }
 }
 
 /// Whether a run that vanished workers left `crashes` times is not loaded any more.

@@ -21,7 +21,7 @@ macro_rules! now {
 macro_rules! select_run {
     ($($rest:expr),+) => {
         concat!(
-            "SELECT r.id, r.workflow, r.definition, r.input, r.priority, r.state, r.progress, r.progress_seq, r.output, r.reason, r.due_at, \
+            "SELECT r.id, r.workflow, r.definition, r.input, r.priority, r.state, r.progress, r.progress_seq, r.output, r.reason, r.cancel, r.due_at, \
              r.worker, r.fence, r.lease_until, r.crashes, r.head_seq, r.head_hash, r.created_at, r.updated_at, \
              CASE WHEN r.state = 'running' AND r.lease_until > ", now!(), " THEN 1 ELSE 0 END \
              FROM run r ", $($rest),+
@@ -32,7 +32,7 @@ macro_rules! select_run {
 /// Runs that are not over: they are in an index of their own, which is all that workers look at.
 macro_rules! open {
     () => {
-        "r.state IN ('ready', 'running', 'waiting', 'halted', 'quarantined')"
+        "r.state IN ('ready', 'running', 'waiting', 'halted', 'stuck', 'quarantined')"
     };
 }
 
@@ -65,7 +65,7 @@ macro_rules! select_effect {
     ($narrow:literal) => {
         concat!(
             "SELECT l.id, l.run_id, l.node, l.visit, l.element, l.slot, l.operation, l.idempotency_key, l.request_hash, l.shown, \
-             l.attempts, l.external_id, l.held, l.last_error, l.updated_at FROM (SELECT f.*, \
+             l.attempts, l.external_id, l.held, l.undoes, l.last_error, l.updated_at FROM (SELECT f.*, \
              CASE WHEN f.state = 'REQUESTED' AND NOT (r.state = 'running' AND r.lease_until > ", now!(), ") \
              THEN 'UNKNOWN' ELSE f.state END AS shown FROM effect f JOIN run r ON r.id = f.run_id WHERE ", $narrow,
             ") AS l WHERE (CAST($2 AS TEXT) IS NULL OR l.run_id = $2) \
@@ -100,7 +100,7 @@ pub(crate) const RUNS: &str = select_run!(
 );
 /// Runs that are over and have been for long enough, in the order of their ids.
 pub(crate) const RUNS_OVER: &str = select_run!(
-    "WHERE r.state IN ('completed', 'failed') AND (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND r.updated_at <= ",
+    "WHERE r.state IN ('completed', 'failed', 'cancelled') AND (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND r.updated_at <= ",
     now!(),
     " - $3 AND r.id > $4 ORDER BY r.id LIMIT $5"
 );
@@ -157,10 +157,12 @@ pub(crate) const EFFECTS_OF_RUN: &str = select_effect!("f.run_id = $2");
 /// No run is over while an effect of it is open; so these are found by way of the runs, and a write of an effect keeps no
 /// index of them.
 pub(crate) const EFFECTS_OPEN: &str = select_effect!(
-    "f.run_id IN (SELECT o.id FROM run o WHERE o.state IN ('ready', 'running', 'waiting', 'halted', 'quarantined')) \
+    "f.run_id IN (SELECT o.id FROM run o WHERE o.state IN ('ready', 'running', 'waiting', 'halted', 'stuck', 'quarantined')) \
      AND f.state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN')"
 );
 pub(crate) const EFFECTS_HELD: &str = select_effect!("f.held = 1");
+/// The first request to cancel a run stands.
+pub(crate) const CANCEL: &str = "UPDATE run SET cancel = $2 WHERE id = $1 AND cancel IS NULL";
 pub(crate) const TOUCH_EFFECT: &str = "UPDATE effect SET updated_at = $2 WHERE id = $1";
 
 pub(crate) const DEFINITION: &str = "SELECT body FROM definition WHERE digest = $1";
@@ -254,7 +256,7 @@ impl Bulk {
 pub(crate) static LOCK_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::ids(
         "SELECT id, state, head_seq, head_hash, fence, lease_until, due_at, claim_at, worker, reason, crashes, \
-         updated_at FROM run WHERE id IN (",
+         updated_at, CASE WHEN cancel IS NULL THEN 0 ELSE 1 END FROM run WHERE id IN (",
         ") ORDER BY id",
     )
 });
@@ -293,12 +295,12 @@ pub(crate) static UPDATE_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
 pub(crate) static PUT_EFFECTS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::rows(
         "INSERT INTO effect (id, run_id, node, visit, element, slot, operation, idempotency_key, request_hash, state, \
-         attempts, external_id, held, last_error, updated_at) VALUES ",
-        15,
+         attempts, external_id, held, undoes, last_error, updated_at) VALUES ",
+        16,
         " ON CONFLICT (id) DO UPDATE SET node = excluded.node, visit = excluded.visit, element = excluded.element, slot = excluded.slot, \
          operation = excluded.operation, idempotency_key = excluded.idempotency_key, \
          request_hash = excluded.request_hash, state = excluded.state, attempts = excluded.attempts, \
-         external_id = excluded.external_id, held = excluded.held, last_error = excluded.last_error, \
+         external_id = excluded.external_id, held = excluded.held, undoes = excluded.undoes, last_error = excluded.last_error, \
          updated_at = excluded.updated_at WHERE effect.run_id = excluded.run_id",
     )
 });
@@ -328,6 +330,7 @@ fn all() -> Vec<&'static str> {
         TOMBSTONES_OF_START,
         PROPOSALS,
         PUT_TOMBSTONE,
+        CANCEL,
         DELETE_ENTRIES,
         DELETE_EFFECTS,
         DELETE_RUN,

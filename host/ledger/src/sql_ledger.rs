@@ -22,7 +22,7 @@ use crate::value::{Row, Value};
 use crate::work::{Reply, Start, Work};
 use crate::writers::Writers;
 use crate::{
-    Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
+    Append, Cancel, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
     LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune,
     RunFilter, RunRecord, Started, Tombstone, Wanted, migrate, retention, rules, sql,
 };
@@ -169,12 +169,10 @@ impl Ledger for SqlLedger {
             priority: run.priority,
             claim: run.claim,
         };
-        match self.writers.write(Work::Start(Box::new(start))).await? {
-            Reply::Started(started) => Ok(*started),
-            Reply::Claim(_) | Reply::Head(_) | Reply::Tombstone(_) | Reply::Done => {
-                unreachable!("a start is answered as one")
-            }
-        }
+        let Reply::Started(started) = self.writers.write(Work::Start(Box::new(start))).await? else {
+            unreachable!("a start is answered as one")
+        };
+        Ok(*started)
     }
 
     async fn claim(
@@ -184,38 +182,41 @@ impl Ledger for SqlLedger {
         at: Timestamp,
     ) -> Result<ClaimOutcome, LedgerError> {
         let work = Work::Claim { by: by.clone(), wanted: wanted.clone(), at };
-        match self.writers.write(work).await? {
-            Reply::Claim(outcome) => Ok(outcome),
-            Reply::Started(_) | Reply::Head(_) | Reply::Tombstone(_) | Reply::Done => {
-                unreachable!("a claim is answered as one")
-            }
-        }
+        let Reply::Claim(outcome) = self.writers.write(work).await? else {
+            unreachable!("a claim is answered as one")
+        };
+        Ok(outcome)
     }
 
-    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError> {
-        self.writers.write(Work::Renew { run: run.clone(), fence, lease_ms }).await.map(drop)
+    async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<bool, LedgerError> {
+        let work = Work::Renew { run: run.clone(), fence, lease_ms };
+        let Reply::Renewed { cancelled } = self.writers.write(work).await? else {
+            unreachable!("a renewal is answered as one")
+        };
+        Ok(cancelled)
+    }
+
+    async fn request_cancel(
+        &self,
+        run: &RunId,
+        cancel: &Cancel,
+        at: Timestamp,
+    ) -> Result<Head, LedgerError> {
+        let (cancel, entry) = self.cleaner.cancel(cancel, at)?;
+        let work = Work::Cancel { run: run.clone(), cancel, entry: Box::new(entry) };
+        Ok(self.writers.write(work).await?.into_head())
     }
 
     async fn append(&self, append: Append) -> Result<Head, LedgerError> {
         let Append { run, fence, entries, effects, run_change, progress_made } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
-        match self.writers.write(Work::Append { write, fence, progress_made }).await? {
-            Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
-                unreachable!("an append is answered by a head")
-            }
-        }
+        Ok(self.writers.write(Work::Append { write, fence, progress_made }).await?.into_head())
     }
 
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {
         let OperatorAppend { run, entries, effects, run_change, expected_head } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
-        match self.writers.write(Work::Decide { write, expected_head }).await? {
-            Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
-                unreachable!("a decision is answered by a head")
-            }
-        }
+        Ok(self.writers.write(Work::Decide { write, expected_head }).await?.into_head())
     }
 
     async fn observe(
@@ -228,12 +229,7 @@ impl Ledger for SqlLedger {
         let entry = self.cleaner.observation(effect, observation, at)?;
         let work =
             Work::Observe { run: run.clone(), effect: effect.clone(), entry: Box::new(entry) };
-        match self.writers.write(work).await? {
-            Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
-                unreachable!("an observation is answered by a head")
-            }
-        }
+        Ok(self.writers.write(work).await?.into_head())
     }
 
     async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {
@@ -250,12 +246,11 @@ impl Ledger for SqlLedger {
 
     async fn prune(&self, prune: Prune) -> Result<Tombstone, LedgerError> {
         let prune = self.cleaner.prune(prune)?;
-        match self.writers.write(Work::Prune(Box::new(prune))).await? {
-            Reply::Tombstone(tombstone) => Ok(*tombstone),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Head(_) | Reply::Done => {
-                unreachable!("removing a run is answered by its tombstone")
-            }
-        }
+        let Reply::Tombstone(tombstone) = self.writers.write(Work::Prune(Box::new(prune))).await?
+        else {
+            unreachable!("removing a run is answered by its tombstone")
+        };
+        Ok(*tombstone)
     }
 
     async fn tombstone(&self, id: &RunId) -> Result<Option<Tombstone>, LedgerError> {

@@ -6,14 +6,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde_json::Value as Json;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::{Effect, State};
-use twice_core::event::{EffectEvent, Observation};
+use twice_core::event::{EffectEvent, Observation, RunEvent};
 use twice_core::ids::{EffectId, ElementId, Name, RunId};
 use twice_core::json;
 use twice_core::redact::Redactor;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 
-use crate::{EffectRow, LedgerError, Prune, RunChange};
+use crate::{Cancel, EffectRow, LedgerError, Prune, RunChange};
 
 /// Longest caller's key. Bytes; well below what an index of any of our databases takes.
 const CALLER_KEY_BYTES_MAX: usize = 1_024;
@@ -43,6 +43,7 @@ pub(crate) struct Projection {
     pub(crate) attempts: u32,
     pub(crate) external_id: Option<String>,
     pub(crate) held: bool,
+    pub(crate) undoes: Option<EffectId>,
     pub(crate) last_error: Option<String>,
     pub(crate) updated_at: i64,
 }
@@ -64,6 +65,7 @@ impl Projection {
             attempts: self.attempts,
             external_id: self.external_id.clone(),
             held: self.held,
+            undoes: self.undoes.clone(),
             last_error: self.last_error.clone(),
             updated_at: Timestamp(self.updated_at),
         }
@@ -186,6 +188,18 @@ impl Cleaner {
         self.entry(NewEntry { content: Content::Effect { effect: effect.clone(), event }, at })
     }
 
+    /// A request to cancel a run, as its row and its chain keep it.
+    pub(crate) fn cancel(
+        &self,
+        cancel: &Cancel,
+        at: Timestamp,
+    ) -> Result<(String, Ready), LedgerError> {
+        let row = serde_json::to_value(cancel).expect("who and why are plain data");
+        let Cancel { who, why } = cancel.clone();
+        let content = Content::Run(RunEvent::CancelRequested { who, why });
+        Ok((self.json(&row), self.entry(NewEntry { content, at })?))
+    }
+
     pub(crate) fn write(
         &self,
         run: RunId,
@@ -233,6 +247,7 @@ impl Cleaner {
             attempts: u32::try_from(effect.attempts.len()).unwrap_or(u32::MAX),
             external_id: self.optional(external_id),
             held: effect.hold.is_some(),
+            undoes: proposal.undoes.clone(),
             last_error: self.optional(effect.last_error.as_deref()),
             updated_at: effect.updated_at.0,
         }

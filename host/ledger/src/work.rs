@@ -52,6 +52,7 @@ impl Start {
             progress_seq: 1,
             output: None,
             reason: None,
+            cancel: None,
             due_at: None,
             worker: None,
             fence: Fence(0),
@@ -74,6 +75,7 @@ pub(crate) enum Work {
     Decide { write: Write, expected_head: Head },
     Prune(Box<Prune>),
     Observe { run: RunId, effect: EffectId, entry: Box<Ready> },
+    Cancel { run: RunId, cancel: String, entry: Box<Ready> },
     PutDefinition { digest: String, text: String },
     PutModule { name: Name, digest: String, bytes: Vec<u8>, at: Timestamp },
 }
@@ -85,7 +87,18 @@ pub(crate) enum Reply {
     Claim(ClaimOutcome),
     Head(Head),
     Tombstone(Box<Tombstone>),
+    Renewed { cancelled: bool },
     Done,
+}
+
+impl Reply {
+    /// The head that a write of entries is answered by.
+    pub(crate) fn into_head(self) -> Head {
+        let Self::Head(head) = self else {
+            unreachable!("a write of entries is answered by a head")
+        };
+        head
+    }
 }
 
 impl Work {
@@ -99,6 +112,7 @@ impl Work {
             Self::Decide { .. } => "write a person's decision",
             Self::Prune(_) => "remove a run",
             Self::Observe { .. } => "keep an observation",
+            Self::Cancel { .. } => "ask for the cancellation of a run",
             Self::PutDefinition { .. } => "store a definition",
             Self::PutModule { .. } => "register a component",
         }
@@ -110,7 +124,9 @@ impl Work {
             Self::Start(start) => Some(&start.id),
             Self::Prune(prune) => Some(&prune.run),
             Self::Claim { wanted: Wanted::Run { id, .. }, .. } => Some(id),
-            Self::Renew { run, .. } | Self::Observe { run, .. } => Some(run),
+            Self::Renew { run, .. } | Self::Observe { run, .. } | Self::Cancel { run, .. } => {
+                Some(run)
+            }
             Self::Append { write, .. } | Self::Decide { write, .. } => Some(&write.run),
             Self::Claim { wanted: Wanted::Turn(_), .. }
             | Self::PutDefinition { .. }
@@ -126,6 +142,7 @@ impl Work {
             | Self::Renew { .. }
             | Self::Prune(_)
             | Self::Observe { .. }
+            | Self::Cancel { .. }
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }
@@ -140,6 +157,7 @@ impl Work {
             | Self::Prune(_)
             | Self::Append { .. }
             | Self::Decide { .. }
+            | Self::Cancel { .. }
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }

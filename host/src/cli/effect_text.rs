@@ -26,6 +26,8 @@ pub(super) fn print(out: &Out, effect: &EffectDetail, folded: &Effect, person: b
     ];
     let optional = [
         ("policy", effect.policy.clone()),
+        ("undoes", effect.undoes.clone()),
+        ("compensation", effect.compensation.as_ref().map(recorded)),
         ("external_receipt", effect.external_receipt.as_ref().map(recorded)),
         ("failure", effect.failure.as_ref().map(recorded)),
         ("waits until", effect.not_before.clone()),

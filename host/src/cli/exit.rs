@@ -11,7 +11,7 @@ pub(super) enum Exit {
     Done,
     /// It could not be done; standard error says why.
     Error,
-    /// The run failed.
+    /// The run failed, or was cancelled.
     RunFailed,
     /// The run waits, or needs a person.
     RunWaits,
@@ -37,9 +37,10 @@ impl Exit {
     pub(super) const fn of_run(end: &RunEnd) -> Self {
         match end {
             RunEnd::Completed(_) => Self::Done,
-            RunEnd::Failed { .. } => Self::RunFailed,
+            RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => Self::RunFailed,
             RunEnd::Waiting { .. }
             | RunEnd::Halted { .. }
+            | RunEnd::Stuck { .. }
             | RunEnd::Quarantined
             | RunEnd::Elsewhere => Self::RunWaits,
         }

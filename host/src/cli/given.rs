@@ -58,8 +58,8 @@ pub(super) fn limit_of_workflow(text: &str) -> Result<(Name, NonZeroUsize), Stri
 /// A state in which a run is over.
 pub(super) fn ended_state(word: &str) -> Result<RunState, String> {
     match RunState::parse(word) {
-        Some(state @ (RunState::Completed | RunState::Failed)) => Ok(state),
-        Some(_) | None => Err("give completed or failed".to_owned()),
+        Some(state) if state.is_final() => Ok(state),
+        Some(_) | None => Err("give completed, failed or cancelled".to_owned()),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn duration(text: &str) -> Result<u64, String> {
 /// A state of runs.
 pub(super) fn run_state(word: &str) -> Result<RunState, String> {
     RunState::parse(&word.to_ascii_lowercase()).ok_or_else(|| {
-        "one of ready, running, waiting, halted, completed, failed, quarantined".to_owned()
+        "one of ready, running, waiting, halted, completed, failed, cancelled, stuck, quarantined".to_owned()
     })
 }
 

@@ -39,7 +39,7 @@ use crate::engine::boundary::Boundaries;
 #[derive(Debug, Parser)]
 #[command(name = "twice", version, propagate_version = true, max_term_width = 110)]
 #[command(
-    after_help = "Exit codes: 0 done · 1 error · 2 usage · 3 the run failed · 4 the run waits or needs a person · \
+    after_help = "Exit codes: 0 done · 1 error · 2 usage · 3 the run failed or was cancelled · 4 the run waits or needs a person · \
                   130 interrupted"
 )]
 struct Cli {

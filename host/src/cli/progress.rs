@@ -45,6 +45,7 @@ impl Observer for Watch {
                 self.out.status_line("    ", state.as_str(), &after);
                 return;
             }
+            Progress::Compensating { why } => format!("  going back: {why}"),
             Progress::Log { step, level, message } => format!("    {step} {level}: {message}"),
         };
         self.out.line(&line);

@@ -196,7 +196,12 @@ pub(super) async fn resume(
     quiet: bool,
 ) -> anyhow::Result<RunEnd> {
     match record.state {
-        RunState::Completed | RunState::Failed | RunState::Halted | RunState::Quarantined => {
+        RunState::Completed
+        | RunState::Failed
+        | RunState::Cancelled
+        | RunState::Halted
+        | RunState::Stuck
+        | RunState::Quarantined => {
             return Ok(engine.standing(&record.id).await?);
         }
         RunState::Ready | RunState::Running | RunState::Waiting => {}
@@ -227,6 +232,8 @@ async fn stay(
             }
             RunEnd::Completed(_)
             | RunEnd::Failed { .. }
+            | RunEnd::Cancelled { .. }
+            | RunEnd::Stuck { .. }
             | RunEnd::Halted { .. }
             | RunEnd::Quarantined => return Ok(end),
         };
@@ -250,6 +257,8 @@ pub(super) fn outcome(id: &RunId, end: &RunEnd) -> Value {
     let (state, output, why, due) = match end {
         RunEnd::Completed(output) => ("completed", Some(output.clone()), None, None),
         RunEnd::Failed { why } => ("failed", None, Some(why.clone()), None),
+        RunEnd::Cancelled { why } => ("cancelled", None, Some(why.clone()), None),
+        RunEnd::Stuck { why } => ("stuck", None, Some(why.clone()), None),
         RunEnd::Waiting { until, why } => {
             ("waiting", None, Some(why.clone()), Some(until.to_string()))
         }
@@ -271,6 +280,8 @@ pub(super) fn report(out: &Out, id: &RunId, end: &RunEnd, as_json: bool) {
     match end {
         RunEnd::Completed(output) => out.line(&format!("run {id} completed: {output}")),
         RunEnd::Failed { why } => out.line(&format!("run {id} failed: {why}")),
+        RunEnd::Cancelled { why } => out.line(&format!("run {id} is cancelled: {why}")),
+        RunEnd::Stuck { why } => out.line(&format!("run {id} is stuck: {why}")),
         RunEnd::Waiting { until, why } => out.line(&format!(
             "run {id} waits until {until}: {why}\ngo on then with `twice runs resume {id}`"
         )),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use twice_core::chain::Verifier;
-use twice_core::ids::{Name, RunId};
+use twice_core::ids::{EffectId, Name, RunId};
 use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
 use twice_ledger::{Ledger, LedgerError, RunFilter, RunRecord, progress_of};
@@ -18,8 +18,8 @@ use super::progress::Watch;
 use super::prune;
 use super::run;
 use super::term::{Column, shortened};
-use crate::engine::Engine;
 use crate::engine::operator::Decision;
+use crate::engine::{Engine, RunEnd};
 use crate::view::{EntryView, RunView};
 
 /// Least of a reason that is shown, however narrow the terminal. Characters.
@@ -27,7 +27,7 @@ const REASON_MIN: usize = 20;
 /// Length of the longest title of a column in the listing. Characters.
 const TITLE_MAX: usize = 8;
 
-/// List, show, resume and release runs.
+/// List, show, resume, cancel and release runs.
 #[derive(Debug, Subcommand)]
 pub(super) enum Runs {
     /// List runs, newest first
@@ -38,8 +38,12 @@ pub(super) enum Runs {
     Resume(Resume),
     /// Try a failed run again: what is confirmed stays, what failed is requested anew
     Retry(Decide),
-    /// Let a halted or quarantined run go on
+    /// Let a halted, stuck or quarantined run go on; a stuck one tries again to undo what it could not
     Release(Decide),
+    /// Cancel a run: nothing new is asked for, and what it did is undone
+    Cancel(Cancel),
+    /// Say that what a stuck run could not undo is settled by other means
+    Resolve(Resolve),
     /// Export runs that are over, and remove them from the ledger
     Prune(prune::PruneRuns),
     /// Check an export by itself, without a ledger
@@ -49,7 +53,7 @@ pub(super) enum Runs {
 /// List runs, newest first.
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// Only runs in this state: ready, running, waiting, halted, completed, failed, quarantined
+    /// Only runs in this state: ready, running, waiting, halted, completed, failed, cancelled, stuck, quarantined
     #[arg(long, value_parser = given::run_state)]
     state: Option<RunState>,
     /// Only runs of this workflow
@@ -108,6 +112,29 @@ pub(super) struct Decide {
     json: bool,
 }
 
+/// Cancel a run.
+#[derive(Debug, Args)]
+pub(super) struct Cancel {
+    #[command(flatten)]
+    decide: Decide,
+    /// How long to stay with the run until it is cancelled
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u64,
+    /// Only ask; a worker does it
+    #[arg(long)]
+    detach: bool,
+}
+
+/// Say that what a stuck run could not undo is settled.
+#[derive(Debug, Args)]
+pub(super) struct Resolve {
+    #[command(flatten)]
+    decide: Decide,
+    /// Only this effect, the one that could not be undone (default: all that the run is stuck at)
+    #[arg(long, value_name = "EFFECT", value_parser = given::effect_id)]
+    effect: Option<EffectId>,
+}
+
 impl Runs {
     pub(super) const fn prints_json(&self) -> bool {
         match self {
@@ -115,6 +142,8 @@ impl Runs {
             Self::Show(command) => command.json,
             Self::Resume(command) => command.json,
             Self::Retry(command) | Self::Release(command) => command.json,
+            Self::Cancel(command) => command.decide.json,
+            Self::Resolve(command) => command.decide.json,
             Self::Prune(command) => command.json,
             Self::VerifyExport(command) => command.json,
         }
@@ -127,6 +156,8 @@ impl Runs {
             Self::Resume(resume) => resume.run(out, place).await,
             Self::Retry(retry) => retry.retry(out, place).await,
             Self::Release(release) => release.release(out, place).await,
+            Self::Cancel(cancel) => cancel.run(out, place).await,
+            Self::Resolve(resolve) => resolve.run(out, place).await,
             Self::Prune(prune) => prune.run(out, place).await,
             Self::VerifyExport(verify) => verify.run(out),
         }
@@ -228,6 +259,12 @@ fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
     if let Some(reason) = &run.reason {
         out.line(&format!("  {reason}"));
     }
+    if let Some(cancel) = &run.cancel {
+        out.line(&format!("  cancel  asked for by {}: {}", cancel.who, cancel.why));
+    }
+    if let Some(compensating) = &run.compensating {
+        out.line(&format!("  undone  as {}: {}", compensating.cause, compensating.why));
+    }
     if run.priority != 0 {
         out.line(&format!("  priority {}", run.priority));
     }
@@ -315,6 +352,60 @@ impl Decide {
             return Ok(Exit::Done);
         }
         out.line(&format!("run {id} may go on: `twice runs resume {id}`"));
+        Ok(Exit::Done)
+    }
+}
+
+impl Cancel {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let watch = Arc::new(Watch::new(out, self.decide.json));
+        let engine = place.engine(place.ledger().await?, watch).await?;
+        let done = self.cancel(&engine, out).await;
+        open::take_leave(&engine, out).await;
+        done
+    }
+
+    async fn cancel(&self, engine: &Engine, out: &Out) -> anyhow::Result<Exit> {
+        let id = find(engine.ledger().as_ref(), &self.decide.run).await?.id;
+        let record = engine.cancel(&id, &self.decide.decision()).await?;
+        if self.detach {
+            if self.decide.json {
+                let state = record.state.as_str();
+                out.json(&serde_json::json!({ "run_id": id.as_str(), "state": state, "cancel_requested": true }));
+            } else {
+                out.line(&format!(
+                    "the cancellation of run {id} is asked for; whoever holds it hears of it within a third of its lease"
+                ));
+            }
+            return Ok(Exit::Done);
+        }
+        let going = run::resume(engine, out, &record, self.wait, self.decide.json);
+        let ended = run::unless_interrupted(engine, out, &id, self.decide.json, going).await?;
+        let Some(end) = ended else { return Ok(Exit::Interrupted) };
+        run::report(out, &id, &end, self.decide.json);
+        Ok(match end {
+            RunEnd::Cancelled { .. } => Exit::Done,
+            end => Exit::of_run(&end),
+        })
+    }
+}
+
+impl Resolve {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
+        let id = find(engine.ledger().as_ref(), &self.decide.run).await?.id;
+        let decision = self.decide.decision();
+        let resolved = engine.resolve_undo(&id, self.effect.as_ref(), &decision).await?;
+        engine.ledger().close().await;
+        let effects: Vec<&str> = resolved.iter().map(EffectId::as_str).collect();
+        if self.decide.json {
+            out.json(&serde_json::json!({ "run_id": id.as_str(), "resolved_effects": effects }));
+            return Ok(Exit::Done);
+        }
+        out.line(&format!(
+            "settled: {}\nrun {id} goes on with its way back: `twice runs resume {id}`",
+            effects.join(", ")
+        ));
         Ok(Exit::Done)
     }
 }

@@ -38,7 +38,7 @@ impl Status {
             .iter()
             .map(|load| {
                 let counts =
-                    [load.ready, load.running, load.waiting, load.halted, load.quarantined];
+                    [load.ready, load.running, load.waiting, load.halted, load.stuck, load.quarantined];
                 let mut row = vec![load.workflow.clone()];
                 row.extend(counts.iter().map(ToString::to_string));
                 row.push(load.lag_ms.map_or_else(String::new, lag));
@@ -51,6 +51,7 @@ impl Status {
             Column::text("running"),
             Column::text("waiting"),
             Column::text("halted"),
+            Column::text("stuck"),
             Column::text("quarantined"),
             Column::text("lag"),
         ];

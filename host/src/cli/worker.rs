@@ -126,6 +126,8 @@ fn ending(run: &RunId, workflow: Option<&Name>, end: &RunEnd) -> String {
     match end {
         RunEnd::Completed(_) => format!("run {run}{of} completed"),
         RunEnd::Failed { why } => format!("run {run}{of} failed: {why}"),
+        RunEnd::Cancelled { why } => format!("run {run}{of} is cancelled: {why}"),
+        RunEnd::Stuck { why } => format!("run {run}{of} is stuck: {why}"),
         RunEnd::Waiting { why, .. } if why == HANDED_OVER => format!("run {run}{of} given back"),
         RunEnd::Waiting { until, why } => format!("run {run}{of} waits until {until}: {why}"),
         RunEnd::Halted { why } => format!("run {run}{of} needs a person: {why}"),

@@ -230,13 +230,17 @@ fn reconciled(end: &Snapshot, books: &Books) -> Vec<String> {
     let Some(run) = &end.run else { return vec!["the run is not in the ledger".to_owned()] };
     let mut reasons = Vec::new();
     match run.state {
-        RunState::Completed | RunState::Failed | RunState::Halted => {}
+        RunState::Completed
+        | RunState::Failed
+        | RunState::Cancelled
+        | RunState::Halted
+        | RunState::Stuck => {}
         RunState::Ready | RunState::Running | RunState::Waiting | RunState::Quarantined => {
             let why = run.reason.as_deref().unwrap_or("no reason recorded");
             reasons.push(format!("the run is still {}: {why}", run.state));
         }
     }
-    let by_person = run.state == RunState::Halted;
+    let by_person = matches!(run.state, RunState::Halted | RunState::Stuck);
     for listed in &end.effects {
         if let Some(reason) = untrue(listed, books) {
             reasons.push(reason);

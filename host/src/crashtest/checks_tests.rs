@@ -76,6 +76,8 @@ pub(in super::super) fn proposal(key: bool, amount: i64) -> Proposal {
             horizon_ms: 86_400_000,
         },
         identity,
+        compensation: None,
+        undoes: None,
     }
 }
 
@@ -161,6 +163,7 @@ pub(in super::super) fn snapshot(events: &[EffectEvent], state: RunState, live: 
         definition: String::new(),
         input: json!({}),
         priority: Priority::default(),
+        cancel: None,
         state,
         progress: Progress::default(),
         progress_seq: 1,

@@ -115,6 +115,11 @@ impl Snapshot {
         })
     }
 
+    /// Whether something was undone.
+    pub(super) fn is_undone(&self) -> bool {
+        self.effects.iter().any(|listed| listed.effect.proposal.undoes.is_some())
+    }
+
     /// The effect of that id.
     pub(super) fn find(&self, id: &str) -> Option<&Listed> {
         self.effects.iter().find(|listed| listed.effect.id.as_str() == id)

@@ -29,9 +29,11 @@ pub(super) fn broken(outcome: &Outcome, baseline: &Baseline) -> Option<Broken> {
     let run = end.run.as_ref()?;
     let why = run.reason.as_deref().unwrap_or("no reason recorded");
     match run.state {
-        RunState::Halted => None,
+        RunState::Halted | RunState::Stuck => None,
         RunState::Completed => no_effects(end, baseline.grants),
-        RunState::Failed => {
+        // A way back is worth a test as well.
+        RunState::Failed | RunState::Cancelled if end.is_undone() => None,
+        RunState::Failed | RunState::Cancelled => {
             let message = format!("even without a crash, the run fails: {why}{}", refusals(end));
             Some(Broken { kind: "run_fails", message, fix: fix_of_failure(end) })
         }

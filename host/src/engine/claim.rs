@@ -97,6 +97,8 @@ impl Engine {
         Ok(match record.state {
             RunState::Completed => RunEnd::Completed(record.output.unwrap_or(Value::Null)),
             RunState::Failed => RunEnd::Failed { why },
+            RunState::Cancelled => RunEnd::Cancelled { why },
+            RunState::Stuck => RunEnd::Stuck { why },
             RunState::Halted => RunEnd::Halted { why },
             RunState::Quarantined => RunEnd::Quarantined,
             RunState::Waiting | RunState::Ready => {

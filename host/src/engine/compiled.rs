@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 use twice_core::ids::Name;
 use twice_sandbox::{CallLimits, Component};
-use twice_workflow::model::{Definition, Node, Operation, Slot, Tool};
+use twice_workflow::model::{
+    Compensation, Definition, Node, OnConflict, Operation, Slot, Tool, Uses,
+};
 use twice_workflow::plan::{self, Graph};
 use twice_workflow::policy::Policy;
 use twice_workflow::schema::Schema;
@@ -28,6 +30,10 @@ pub struct Compiled {
     concurrent: bool,
     /// The nodes whose receipts conditions and fan-outs rest on.
     pub sources: BTreeSet<Name>,
+    /// The node and the slot whose effect is the point of no return, if there is one.
+    pub pivot: Option<(usize, Name)>,
+    /// Whether there is anything that could be undone.
+    pub undoes: bool,
 }
 
 impl Compiled {
@@ -40,7 +46,13 @@ impl Compiled {
         let related = graph.related().into_iter();
         let sees = related.map(|seen| seen.into_iter().map(name).collect()).collect();
         let (sources, concurrent) = (plan::sources(workflow), graph.is_concurrent(workflow));
-        Self { digest, graph, sees, concurrent, sources, nodes, definition }
+        let slots = || {
+            let nodes = workflow.nodes.iter().enumerate();
+            nodes.flat_map(|(at, node)| node.slots.iter().map(move |slot| (at, slot)))
+        };
+        let pivot = slots().find(|(_, slot)| slot.pivot).map(|(at, slot)| (at, slot.name.clone()));
+        let undoes = slots().any(|(_, slot)| slot.compensate.is_some());
+        Self { digest, graph, sees, concurrent, sources, pivot, undoes, nodes, definition }
     }
 
     /// The place of a node.
@@ -79,6 +91,8 @@ pub struct CompiledSlot {
     pub tool: Arc<Tool>,
     /// Its pinned operation.
     pub operation: Operation,
+    /// What undoes its effect: a slot that no node can ask for.
+    pub undo: Option<Arc<CompiledSlot>>,
     args_schema: Schema,
     policy: Option<Policy>,
 }
@@ -139,10 +153,14 @@ impl CompiledSlot {
             .map(Policy::compile)
             .transpose()
             .map_err(|problem| format!("has an `allow` that does not compile: {problem}"))?;
+        let undo = slot.compensate.as_ref().map(|compensation| {
+            Self::new(definition, &undo_slot(slot, compensation)).map(Arc::new)
+        });
         Ok(Self {
             slot: slot.clone(),
             tool: Arc::new(tool.clone()),
             operation: operation.clone(),
+            undo: undo.transpose()?,
             args_schema,
             policy,
         })
@@ -185,5 +203,24 @@ impl CompiledSlot {
                 policy: text,
             },
         }
+    }
+}
+
+/// The right to undo what was asked for through a slot.
+fn undo_slot(slot: &Slot, compensation: &Compensation) -> Slot {
+    Slot {
+        name: slot.name.clone(),
+        tool: compensation.tool.clone(),
+        operation: compensation.operation.clone(),
+        object: None,
+        intent: slot.intent.clone(),
+        shared: false,
+        uses: Uses::Once,
+        allow: compensation.allow.clone(),
+        on_conflict: OnConflict::Halt,
+        child: false,
+        compensate: None,
+        pivot: false,
+        lock: None,
     }
 }

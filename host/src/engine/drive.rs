@@ -49,6 +49,40 @@ pub enum Stop {
     },
 }
 
+impl Stop {
+    /// What a person is needed for, if one is.
+    pub(super) fn person(self) -> Option<String> {
+        match self {
+            Self::Wait { .. } => None,
+            Self::Person { why } => Some(why),
+        }
+    }
+
+    /// Whichever of several lets the run go on first; a person is waited for only when nothing goes on by itself, and is told of
+    /// in any case.
+    pub(super) fn first<'a>(stops: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
+        let (mut wait, mut person): (Option<(Timestamp, &str)>, Option<&str>) = (None, None);
+        for stop in stops {
+            match stop {
+                Self::Wait { until, why } if wait.is_none_or(|(first, _)| *until < first) => {
+                    wait = Some((*until, why));
+                }
+                Self::Wait { .. } => {}
+                Self::Person { why } => drop(person.get_or_insert(why)),
+            }
+        }
+        match (wait, person) {
+            (Some((until, why)), person) => {
+                let person = person.map(|why| format!("; and a person is needed: {why}"));
+                let why = format!("{why}{}", person.unwrap_or_default());
+                Some(Self::Wait { until, why })
+            }
+            (None, Some(why)) => Some(Self::Person { why: why.to_owned() }),
+            (None, None) => None,
+        }
+    }
+}
+
 /// What the network is asked in one round.
 enum Move {
     Send { id: EffectId, attempt: u32, prepared: Box<Prepared<AnyRequest>> },
@@ -319,7 +353,7 @@ async fn take_in(
 /// [`EngineError::History`].
 pub(super) fn abandon(session: &mut StepSession) -> Result<(), EngineError> {
     let open: Vec<EffectId> = session
-        .effects()
+        .all_effects()
         .filter(|effect| effect.state == State::Requested)
         .filter(|effect| effect.attempts.last().is_some_and(|a| a.fence == session.fence))
         .map(|effect| effect.id.clone())

@@ -180,6 +180,11 @@ impl Gateway {
                 known => known,
             };
             match known {
+                None if self.session.is_ending() => {
+                    let until = self.session.now();
+                    let why = "the run does not go on; nothing new is asked for".to_owned();
+                    return Ok(Err(Stop::Wait { until, why }));
+                }
                 None => {
                     let operation = format!("{}.{}", proposal.tool, proposal.operation);
                     let open = context.circuits().open(&self.session, &operation).await?;

@@ -1,5 +1,6 @@
 //! How long a lease is good for, by the worker's own monotonic clock: only ever used to stop early. Whether a lease is
-//! held is the database's to say, in the transaction of each write (I7).
+//! held is the database's to say, in the transaction of each write (I7). With each renewal a worker also learns whether its
+//! run is to be cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ pub struct LeaseClock {
     good_until: watch::Sender<Instant>,
     lost: AtomicBool,
     lost_signal: Notify,
+    cancelled: watch::Sender<bool>,
 }
 
 impl LeaseClock {
@@ -22,7 +24,9 @@ impl LeaseClock {
     #[must_use]
     pub fn new(asked: Instant, lease_ms: u64) -> Arc<Self> {
         let (good_until, _) = watch::channel(usable_until(asked, lease_ms));
-        Arc::new(Self { good_until, lost: AtomicBool::new(false), lost_signal: Notify::new() })
+        let (cancelled, _) = watch::channel(false);
+        let lost = AtomicBool::new(false);
+        Arc::new(Self { good_until, lost, lost_signal: Notify::new(), cancelled })
     }
 
     /// The instant after which nothing may be sent.
@@ -36,6 +40,24 @@ impl LeaseClock {
         while !self.lost.load(Ordering::Acquire) {
             self.lost_signal.notified().await;
         }
+    }
+
+    /// Whether the cancellation of the run was asked for, as far as this worker has been told.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        *self.cancelled.borrow()
+    }
+
+    /// Returns when this worker is told that the cancellation of the run was asked for.
+    pub async fn cancelled(&self) {
+        let mut cancelled = self.cancelled.subscribe();
+        // It cannot be closed while `self` is there.
+        let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Takes in that the cancellation of the run was asked for.
+    pub fn cancel(&self) {
+        self.cancelled.send_replace(true);
     }
 
     fn extend(&self, asked: Instant, lease_ms: u64) {
@@ -70,7 +92,12 @@ impl Heartbeat {
                 tokio::time::sleep(Duration::from_millis(lease_ms / 3)).await;
                 let asked = Instant::now();
                 match ledger.renew(&run, fence, lease_ms).await {
-                    Ok(()) => lease.extend(asked, lease_ms),
+                    Ok(cancelled) => {
+                        lease.extend(asked, lease_ms);
+                        if cancelled && !lease.is_cancelled() {
+                            lease.cancel();
+                        }
+                    }
                     Err(LedgerError::Fenced { .. } | LedgerError::Absent { .. }) => {
                         lease.lose();
                         return;

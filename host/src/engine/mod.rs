@@ -2,8 +2,8 @@
 //! no rules itself.
 //!
 //! Reading order: `start` and `claim` lead to a run that is held; `run` takes it on, and `schedule` has its steps (`step`)
-//! under way as the planner says; what a step asks for comes in at `gateway` and is done in `drive`; `session` is the one way
-//! to the ledger.
+//! under way as the planner says; what a step asks for comes in at `gateway` and is done in `drive`; `ending` undoes what a run
+//! did that does not go on; `session` is the one way to the ledger.
 
 pub mod boundary;
 mod circuit;
@@ -11,6 +11,7 @@ mod claim;
 pub mod compiled;
 mod drive;
 mod durable;
+mod ending;
 mod error;
 mod gateway;
 mod late;
@@ -25,6 +26,8 @@ mod session;
 mod start;
 mod step;
 mod step_session;
+mod steps;
+mod undo_operator;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

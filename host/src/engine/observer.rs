@@ -34,6 +34,11 @@ pub enum Progress<'a> {
         /// When it is started again, if it is.
         retry_at: Option<Timestamp>,
     },
+    /// The run does not go on; what it did is undone.
+    Compensating {
+        /// Why.
+        why: &'a str,
+    },
     /// An effect moved.
     Effect {
         /// Which.

@@ -168,15 +168,17 @@ impl Engine {
         let run = self.record(id).await?;
         match run.state {
             RunState::Halted | RunState::Quarantined => {}
+            RunState::Stuck => return self.release_stuck(&run, decision).await,
             RunState::Ready
             | RunState::Running
             | RunState::Waiting
             | RunState::Completed
-            | RunState::Failed => {
+            | RunState::Failed
+            | RunState::Cancelled => {
                 return Err(EngineError::Ledger(LedgerError::State {
                     run: id.clone(),
                     state: run.state.to_string(),
-                    rule: "only a halted or quarantined run can be released",
+                    rule: "only a halted, stuck or quarantined run can be released",
                 }));
             }
         }
@@ -192,12 +194,19 @@ impl Engine {
     /// [`LedgerError::State`] when the run did not fail.
     pub async fn retry(&self, id: &RunId, decision: &Decision) -> Result<usize, DecisionError> {
         let run = self.record(id).await?;
-        if run.state != RunState::Failed {
-            return Err(DecisionError::Engine(EngineError::Ledger(LedgerError::State {
-                run: id.clone(),
-                state: run.state.to_string(),
-                rule: "only a failed run can be tried again; one that waits goes on by itself or with `runs resume`",
-            })));
+        let refuse = |rule| {
+            let (run, state) = (id.clone(), run.state.to_string());
+            Err(DecisionError::Engine(EngineError::Ledger(LedgerError::State { run, state, rule })))
+        };
+        if !matches!(run.state, RunState::Failed | RunState::Stuck) {
+            return refuse(
+                "only a failed run, or one that is stuck behind its point of no return, can be tried again; one that waits goes on by itself or with `runs resume`",
+            );
+        }
+        if self.is_undone(id).await? {
+            return refuse(
+                "what it did is undone, or was begun to be, so that there is nothing to go on from; start a new run",
+            );
         }
         let at = self.parts.clock.now();
         let mut entries = Vec::new();
@@ -243,7 +252,7 @@ impl Engine {
         }
     }
 
-    async fn record(&self, id: &RunId) -> Result<RunRecord, EngineError> {
+    pub(super) async fn record(&self, id: &RunId) -> Result<RunRecord, EngineError> {
         let record = self.parts.ledger.run(id).await?;
         Ok(record.ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?)
     }
@@ -285,8 +294,20 @@ impl Engine {
         Ok(effect)
     }
 
+    /// I10: what a person says is refused rather than changed.
+    pub(super) async fn refuse_secrets_of(
+        &self,
+        run: &RunRecord,
+        decision: &Decision,
+    ) -> Result<(), EngineError> {
+        let definition = self.pinned(&run.id, &run.definition).await?;
+        self.learn_secrets(&definition);
+        self.refuse_secret("the decision's author", &Value::from(decision.who.as_str()))?;
+        self.refuse_secret("the decision's reason", &Value::from(decision.why.as_str()))
+    }
+
     /// Writes a decision, and lets the run go on when `event` says so.
-    async fn write_decision(
+    pub(super) async fn write_decision(
         &self,
         run: &RunRecord,
         mut entries: Vec<NewEntry>,
@@ -295,10 +316,7 @@ impl Engine {
         event: Option<RunEvent>,
         at: Timestamp,
     ) -> Result<(), EngineError> {
-        let definition = self.pinned(&run.id, &run.definition).await?;
-        self.learn_secrets(&definition);
-        self.refuse_secret("the decision's author", &Value::from(decision.who.as_str()))?;
-        self.refuse_secret("the decision's reason", &Value::from(decision.why.as_str()))?;
+        self.refuse_secrets_of(run, decision).await?;
         for receipt in effects.iter().filter_map(|effect| effect.receipt.as_ref()) {
             self.refuse_secret("the receipt", &receipt.result)?;
             self.refuse_secret("the receipt's id", &Value::from(receipt.external_id.clone()))?;
@@ -328,7 +346,7 @@ impl Engine {
     }
 }
 
-fn released(decision: &Decision) -> RunEvent {
+pub(super) fn released(decision: &Decision) -> RunEvent {
     RunEvent::Released { who: decision.who.clone(), why: decision.why.clone() }
 }
 

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-use twice_core::event::Proposal;
+use serde_json::{Value, json};
+use twice_core::contract::Retry;
+use twice_core::effect::Effect;
+use twice_core::event::{Compensation, Proposal};
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{EffectId, Name};
-use twice_core::json;
 use twice_core::progress::StepId;
 use twice_sandbox::EffectRequest;
-use twice_workflow::model::Uses;
-use twice_workflow::source;
+use twice_workflow::model::{Template, Uses};
+use twice_workflow::{fill, source};
 
 use super::compiled::CompiledSlot;
 use super::step_session::StepSession;
@@ -42,7 +43,7 @@ pub(super) fn propose(
     receipts: &Receipts,
     counters: &mut Counters,
 ) -> Result<Proposal, Refusal> {
-    let args = json::parse(&request.args, twice_core::limits::PAYLOAD_BYTES_MAX).map_err(|p| {
+    let args = twice_core::json::parse(&request.args, twice_core::limits::PAYLOAD_BYTES_MAX).map_err(|p| {
         Refusal { policy: "args", message: format!("the args are not strict JSON: {p}") }
     })?;
     if let Some(problem) = slot.args_problem(&args) {
@@ -75,7 +76,71 @@ pub(super) fn propose(
         selector,
         generation: 1,
     };
-    Ok(with_identity(identity, &session.step, slot, args))
+    let compensation = freeze(session, slot, &identity, &args)?;
+    Ok(Proposal { compensation, ..with_identity(identity, &session.step, slot, args) })
+}
+
+/// How the effect will be undone, decided before anything of it is sent: what is asked for now cannot be asked for if it could
+/// not be taken back as the workflow says.
+fn freeze(
+    session: &StepSession,
+    slot: &CompiledSlot,
+    identity: &Identity,
+    args: &Value,
+) -> Result<Option<Box<Compensation>>, Refusal> {
+    let (Some(declared), Some(undo)) = (&slot.slot.compensate, &slot.undo) else { return Ok(None) };
+    let mut known = json!({ "args": args, "input": session.run.input });
+    if let Some(element) = &session.element {
+        known["element"] = element.clone();
+    }
+    let frozen = fill::freeze(&declared.args, &known).map_err(|problem| Refusal {
+        policy: "compensate",
+        message: format!(
+            "the effect could not be undone as the workflow says: in the args of `{}`, {problem}",
+            undo.operation_name()
+        ),
+    })?;
+    let key = identity.compensation(&declared.tool, &declared.operation, 1).key();
+    Ok(Some(Box::new(Compensation {
+        tool: declared.tool.clone(),
+        tool_version: undo.tool.version.clone(),
+        operation: declared.operation.clone(),
+        args: serde_json::to_value(&frozen).expect("a template is plain data with text keys"),
+        on_unknown: declared.on_unknown,
+        idempotency_key: key,
+        retry: Retry {
+            attempts: declared.retry.attempts,
+            initial_ms: declared.retry.initial_ms,
+            max_ms: declared.retry.max_ms,
+        },
+    })))
+}
+
+/// The proposal that undoes an effect, for the so-many-th time.
+///
+/// # Errors
+/// In words, when it cannot be made of what is recorded; nothing about that changes by waiting.
+pub(super) fn propose_undo(
+    effect: &Effect,
+    compensation: &Compensation,
+    undo: &CompiledSlot,
+    attempt: u32,
+) -> Result<Proposal, String> {
+    let frozen: Template = serde_json::from_value(compensation.args.clone())
+        .map_err(|problem| format!("its frozen args cannot be read: {problem}"))?;
+    let receipt = effect.receipt.as_ref().map_or(Value::Null, |receipt| {
+        json!({ "external_id": receipt.external_id, "result": receipt.result })
+    });
+    let args = fill::fill(&frozen, &receipt).map_err(|problem| {
+        format!("the args of `{}` cannot be made: {problem}", undo.operation_name())
+    })?;
+    if let Some(problem) = undo.args_problem(&args) {
+        return Err(format!("the args do not fit `{}`: {problem}", undo.operation_name()));
+    }
+    let identity = &effect.proposal.identity;
+    let identity = identity.compensation(&compensation.tool, &compensation.operation, attempt);
+    let undoes = Some(effect.id.clone());
+    Ok(Proposal { undoes, ..with_identity(identity, &effect.proposal.step(), undo, args) })
 }
 
 fn with_identity(identity: Identity, step: &StepId, slot: &CompiledSlot, args: Value) -> Proposal {
@@ -99,6 +164,8 @@ fn with_identity(identity: Identity, step: &StepId, slot: &CompiledSlot, args: V
         idempotency_key: identity.key(),
         provider_key: identity.provider_key(format),
         contract: slot.operation.contract.clone(),
+        compensation: None,
+        undoes: None,
         identity,
     }
 }
@@ -108,7 +175,13 @@ fn with_identity(identity: Identity, step: &StepId, slot: &CompiledSlot, args: V
 pub(super) fn next_generation(proposal: &Proposal, slot: &CompiledSlot) -> Proposal {
     let mut identity = proposal.identity.clone();
     identity.generation += 1;
-    with_identity(identity, &proposal.step(), slot, proposal.args.clone())
+    let compensation = proposal.compensation.clone().map(|mut compensation| {
+        let Compensation { tool, operation, .. } = &*compensation;
+        compensation.idempotency_key = identity.compensation(tool, operation, 1).key();
+        compensation
+    });
+    let next = with_identity(identity, &proposal.step(), slot, proposal.args.clone());
+    Proposal { compensation, ..next }
 }
 
 /// The id of a proposal.

@@ -12,8 +12,10 @@ use twice_ledger::{Claim, LedgerError, progress_of};
 use super::boundary::Boundary;
 use super::lease::{Heartbeat, LeaseClock};
 use super::observer::Progress;
-use super::schedule::{Ending, Schedule};
+use super::ending::{Conclusion, Ending};
+use super::schedule::{Outcome, Schedule};
 use super::session::{Parts, Session};
+use super::steps::Steps;
 use super::{Engine, EngineError, HeldRun, Stop};
 
 /// How a run stands when the executor lets go of it.
@@ -24,6 +26,16 @@ pub enum RunEnd {
     /// It failed for good.
     Failed {
         /// Why.
+        why: String,
+    },
+    /// It was cancelled; what it had done is undone.
+    Cancelled {
+        /// Why.
+        why: String,
+    },
+    /// It can neither go on nor back; a person decides.
+    Stuck {
+        /// Why, and what to do.
         why: String,
     },
     /// It waits for an instant.
@@ -120,21 +132,50 @@ impl Engine {
             late: Arc::clone(&self.late),
         }));
         session.observe(&Progress::Claimed { takeover });
-        let going = async {
-            let schedule = Schedule::new(self, Arc::clone(&session), compiled, created_now, early);
-            match schedule.run().await? {
-                Ending::Completed(output) => complete(&session, output).await,
-                Ending::Failed(why) => fail(&session, why).await,
-                Ending::Stopped(Stop::Wait { until, why }) => park(&session, until, why).await,
-                Ending::Stopped(Stop::Person { why }) => halt(&session, why).await,
-                Ending::HandedOver => hand_over(&session).await,
-            }
-        };
-        let end = going.await;
+        let steps = Steps::new(self, Arc::clone(&session), compiled);
+        let end = go_on(&session, Schedule::new(steps, created_now, early), early).await;
         match (end, session.failure()) {
             (Err(_), Some(failure)) => Err(EngineError::Ledger(failure)),
             (end, _) => end,
         }
+    }
+}
+
+/// Takes a run on until it waits or ends.
+async fn go_on(
+    session: &Session,
+    mut schedule: Schedule<'_>,
+    early: bool,
+) -> Result<RunEnd, EngineError> {
+    loop {
+        let (cause, why) = match schedule.run().await? {
+            Outcome::Completed(output) => return complete(session, output).await,
+            Outcome::Stopped(stop) => return stop_at(session, stop).await,
+            Outcome::HandedOver => return hand_over(session).await,
+            Outcome::Ends { cause, why } => (cause, why),
+        };
+        let ending = Ending { steps: &mut schedule.steps, cause, why, early };
+        let conclusion = tokio::select! {
+            conclusion = ending.conclude() => conclusion?,
+            () = session.lease.lost() => return Err(EngineError::LeaseLost),
+        };
+        match conclusion {
+            Conclusion::Failed(why) => return fail(session, why).await,
+            Conclusion::Cancelled(why) => return cancel(session, why).await,
+            Conclusion::Stuck(why) => return stick(session, why).await,
+            Conclusion::Stopped(stop) => return stop_at(session, stop).await,
+            Conclusion::GoOn => {
+                session.set_ending(false);
+                schedule.past_pivot = true;
+            }
+        }
+    }
+}
+
+async fn stop_at(session: &Session, stop: Stop) -> Result<RunEnd, EngineError> {
+    match stop {
+        Stop::Wait { until, why } => park(session, until, why).await,
+        Stop::Person { why } => halt(session, why).await,
     }
 }
 
@@ -177,4 +218,20 @@ async fn fail(session: &Session, why: String) -> Result<RunEnd, EngineError> {
     session.leave(RunState::Failed, Some(why.clone()), None, None).await?;
     session.boundaries.pass(Boundary::AfterCheckpoint);
     Ok(RunEnd::Failed { why })
+}
+
+async fn cancel(session: &Session, why: String) -> Result<RunEnd, EngineError> {
+    session.boundaries.pass(Boundary::BeforeCheckpoint);
+    session.record_run(RunEvent::Cancelled { why: why.clone() });
+    session.leave(RunState::Cancelled, Some(why.clone()), None, None).await?;
+    session.boundaries.pass(Boundary::AfterCheckpoint);
+    Ok(RunEnd::Cancelled { why })
+}
+
+async fn stick(session: &Session, why: String) -> Result<RunEnd, EngineError> {
+    session.boundaries.pass(Boundary::BeforePark);
+    session.record_run(RunEvent::Stuck { why: why.clone() });
+    session.leave(RunState::Stuck, Some(why.clone()), None, None).await?;
+    session.boundaries.pass(Boundary::AfterPark);
+    Ok(RunEnd::Stuck { why })
 }

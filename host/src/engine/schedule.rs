@@ -4,26 +4,25 @@
 //! The steps of a run are futures of one task. A step that waits holds nothing in memory and leaves the others running; the
 //! run waits only when all do.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
-use twice_core::ids::Name;
+use twice_core::event::EndCause;
 use twice_core::progress::StepId;
 use twice_core::time::Timestamp;
-use twice_workflow::plan::{self, Plan, PlannedStep};
-use twice_workflow::source::{self, Trusted};
+use twice_ledger::Cancel;
+use twice_workflow::plan::{Plan, PlannedStep};
 use twice_workflow::units::duration_text;
 
-use super::compiled::Compiled;
 use super::drive::Stop;
 use super::run::RESTARTED;
-use super::session::Session;
-use super::step::{self, Start, StepContext, StepEnd};
-use super::{Engine, EngineError};
+use super::step::{self, Start, StepEnd};
+use super::steps::Steps;
+use super::{EngineError, ending};
 
 /// Most steps at once that are no elements of a fan-out, which has a bound of its own.
 const BRANCHES_MAX: usize = 8;
@@ -31,11 +30,16 @@ const BRANCHES_MAX: usize = 8;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Why the executor lets go of a run.
-pub(super) enum Ending {
+pub(super) enum Outcome {
     /// Every node is done.
     Completed(Value),
-    /// It failed for good.
-    Failed(String),
+    /// It does not go on.
+    Ends {
+        /// What ends it.
+        cause: EndCause,
+        /// Why, in words.
+        why: String,
+    },
     /// It waits.
     Stopped(Stop),
     /// It is given back, as this worker is to stop.
@@ -46,16 +50,14 @@ pub(super) enum Ending {
 enum Look {
     /// Nothing but waiting for what is under way.
     Await,
-    Over(Ending),
+    Over(Outcome),
 }
 
 type UnderWay<'e> = BoxFuture<'e, (StepId, Result<StepEnd, EngineError>)>;
 
 /// A run that is being taken on.
 pub(super) struct Schedule<'e> {
-    engine: &'e Engine,
-    session: Arc<Session>,
-    compiled: Arc<Compiled>,
+    pub(super) steps: Steps<'e>,
     tasks: FuturesUnordered<UnderWay<'e>>,
     running: BTreeSet<StepId>,
     /// Steps that stopped under this claim, and why.
@@ -67,42 +69,28 @@ pub(super) struct Schedule<'e> {
     fresh: bool,
     /// Whether what waits for an instant is not to wait.
     early: bool,
-    /// Whether the run fails, once nothing that was asked for is unexplained.
-    failing: bool,
-    /// Steps that are settled, as the run fails.
-    settled: BTreeSet<StepId>,
     /// Steps whose time was over when they were last looked at.
     expired: BTreeSet<StepId>,
     /// When the next step is too late that has not ended.
     deadline: Option<Timestamp>,
-    /// The arrays of fan-outs, by node and visit.
-    arrays: HashMap<(Name, u32), Arc<Vec<Value>>>,
+    /// Whether the run has passed its point of no return, so that neither time nor a person ends it.
+    pub(super) past_pivot: bool,
 }
 
 impl<'e> Schedule<'e> {
     /// A run just claimed. `fresh`: it was started with the claim. `early`: it was taken before it was due.
-    pub(super) fn new(
-        engine: &'e Engine,
-        session: Arc<Session>,
-        compiled: Arc<Compiled>,
-        fresh: bool,
-        early: bool,
-    ) -> Self {
+    pub(super) fn new(steps: Steps<'e>, fresh: bool, early: bool) -> Self {
         Self {
-            engine,
-            session,
-            compiled,
+            steps,
             tasks: FuturesUnordered::new(),
             running: BTreeSet::new(),
             stopped: BTreeMap::new(),
             known: BTreeSet::new(),
             fresh,
             early,
-            failing: false,
-            settled: BTreeSet::new(),
             expired: BTreeSet::new(),
             deadline: None,
-            arrays: HashMap::new(),
+            past_pivot: false,
         }
     }
 
@@ -110,17 +98,18 @@ impl<'e> Schedule<'e> {
     ///
     /// # Errors
     /// [`EngineError`] when the executor itself cannot go on; what is under way is dropped then.
-    pub(super) async fn run(mut self) -> Result<Ending, EngineError> {
-        let lease = Arc::clone(&self.session.lease);
+    pub(super) async fn run(&mut self) -> Result<Outcome, EngineError> {
+        let lease = Arc::clone(&self.steps.session.lease);
         loop {
-            if let Look::Over(ending) = self.look().await? {
-                return Ok(ending);
+            if let Look::Over(outcome) = self.look().await? {
+                return Ok(outcome);
             }
             let wake = self.wake_in();
             tokio::select! {
                 Some((id, end)) = self.tasks.next() => self.ended(id, end?),
                 // Another worker has the run: calls are cut off, and the session can write nothing any more.
                 () = lease.lost() => return Err(EngineError::LeaseLost),
+                () = lease.cancelled(), if !self.steps.session.is_ending() && !self.past_pivot => {}
                 () = sleep(wake) => {}
             }
         }
@@ -128,8 +117,9 @@ impl<'e> Schedule<'e> {
 
     /// Records what is decided, and starts what can run.
     async fn look(&mut self) -> Result<Look, EngineError> {
+        self.steps.session.hear_of_cancel().await?;
         if !self.tasks.is_empty() {
-            let now = self.session.now();
+            let now = self.steps.session.now();
             let expired = &mut self.expired;
             self.stopped.retain(|id, stop| {
                 let waits = !is_over(stop, now);
@@ -141,24 +131,39 @@ impl<'e> Schedule<'e> {
             });
         }
         loop {
-            self.session.load_receipts(&self.compiled.sources).await?;
-            let (plan, run_deadline) = self.session.plan(&self.compiled);
-            let workflow = &self.compiled.definition.workflow;
+            if let Some((cause, why)) = self.ends() {
+                return Ok(self.end(cause, why));
+            }
+            let (session, compiled) = (&self.steps.session, &self.steps.compiled);
+            session.load_receipts(&compiled.sources).await?;
+            let (plan, run_deadline) = session.plan(compiled);
+            let run_deadline = run_deadline.filter(|_| !self.past_pivot);
+            let workflow = &compiled.definition.workflow;
             match plan {
                 Plan::Decide(decisions) => {
-                    decisions.into_iter().for_each(|decision| self.session.record_run(decision));
+                    decisions.into_iter().for_each(|decision| session.record_run(decision));
                 }
-                Plan::Complete { output } => return Ok(Look::Over(Ending::Completed(output))),
-                Plan::Fail { why, under_way } => return Ok(self.fail(why, under_way)),
-                Plan::Run(_) if run_deadline.is_some_and(|at| at <= self.session.now()) => {
+                Plan::Complete { output } => return Ok(Look::Over(Outcome::Completed(output))),
+                Plan::Fail { why } => return Ok(self.end(EndCause::Failed, why)),
+                Plan::Run(_) if run_deadline.is_some_and(|at| at <= session.now()) => {
                     let limit = workflow.timeout_ms.map_or_else(String::new, duration_text);
-                    let under_way = self.session.progress(|p| plan::under_way(workflow, p));
                     let why = format!("the run took longer than its `timeout` of {limit}");
-                    return Ok(self.fail(why, under_way));
+                    return Ok(self.end(EndCause::TimedOut, why));
                 }
                 Plan::Run(steps) => return self.start_all(steps, run_deadline).await,
             }
         }
+    }
+
+    /// Why the run does not go on, if that is decided already or a person asks for it.
+    fn ends(&self) -> Option<(EndCause, String)> {
+        let session = &self.steps.session;
+        let decided = session.progress(|p| p.compensating.as_ref().map(ending::of_record));
+        if decided.is_some() || self.past_pivot {
+            return decided;
+        }
+        let Cancel { who, why } = session.cancel()?;
+        Some((EndCause::Cancelled, format!("cancelled by {who}: {why}")))
     }
 
     async fn start_all(
@@ -169,10 +174,10 @@ impl<'e> Schedule<'e> {
         if !std::mem::replace(&mut self.fresh, true) {
             self.known.extend(steps.iter().map(|step| step.id.clone()));
         }
-        if self.engine.is_draining() {
-            return Ok(self.await_or(Ending::HandedOver));
+        if self.steps.engine.is_draining() {
+            return Ok(self.await_or(Outcome::HandedOver));
         }
-        let now = self.session.now();
+        let now = self.steps.session.now();
         let mut branches = self.running.iter().filter(|id| id.element.is_none()).count();
         let deadlines = steps.iter().filter_map(|step| step.deadline).chain(run_deadline);
         self.deadline = deadlines.filter(|at| *at > now).min();
@@ -200,29 +205,29 @@ impl<'e> Schedule<'e> {
                 continue;
             }
             branches += usize::from(is_branch);
-            self.start(step).await?;
+            self.start(step)?;
         }
         Ok(self.await_or_stop())
     }
 
-    async fn start(&mut self, step: PlannedStep) -> Result<(), EngineError> {
+    fn start(&mut self, step: PlannedStep) -> Result<(), EngineError> {
         let PlannedStep { id, deadline, .. } = step;
-        let element = self.element(&id).await?;
+        let element = self.steps.element(&id)?;
         let fresh = self.known.insert(id.clone());
-        let context = self.context(&id)?;
-        if self.compiled.records_start(&id.node) {
-            self.session.record_start(&id);
+        let context = self.steps.context(&id)?;
+        let session = Arc::clone(&self.steps.session);
+        if self.steps.compiled.records_start(&id.node) {
+            session.record_start(&id);
         }
-        let session = Arc::clone(&self.session);
-        let sandbox = Arc::clone(&self.engine.parts.sandbox);
+        let sandbox = Arc::clone(&self.steps.engine.parts.sandbox);
         let start = Start { id: id.clone(), element, fresh, deadline };
         self.task(id, step::run(session, context, sandbox, start).boxed());
         Ok(())
     }
 
     fn expire(&mut self, id: StepId) {
-        if let Ok(context) = self.context(&id) {
-            let session = Arc::clone(&self.session);
+        if let Ok(context) = self.steps.context(&id) {
+            let session = Arc::clone(&self.steps.session);
             self.task(id.clone(), step::expire(session, context, id).boxed());
         }
     }
@@ -232,78 +237,14 @@ impl<'e> Schedule<'e> {
         self.tasks.push(async move { (id, task.await) }.boxed());
     }
 
-    fn context(&self, id: &StepId) -> Result<StepContext, EngineError> {
-        let place = self.compiled.place(&id.node).ok_or_else(|| self.damaged(id))?;
-        Ok(StepContext::new(
-            Arc::clone(&self.compiled),
-            place,
-            Arc::clone(&self.engine.parts.drivers),
-            Arc::clone(&self.engine.circuits),
-        ))
+    /// The run does not go on: what is under way comes to its end first, and asks for nothing new.
+    fn end(&self, cause: EndCause, why: String) -> Look {
+        self.steps.session.set_ending(true);
+        self.await_or(Outcome::Ends { cause, why })
     }
 
-    /// The element that a step of a fan-out is about.
-    async fn element(&mut self, id: &StepId) -> Result<Option<Value>, EngineError> {
-        let Some(element) = &id.element else { return Ok(None) };
-        let key = (id.node.clone(), id.visit);
-        if !self.arrays.contains_key(&key) {
-            let array = self.array(&id.node).ok_or_else(|| self.damaged(id))?;
-            self.arrays.insert(key.clone(), Arc::new(array));
-        }
-        let position = self.session.progress(|progress| {
-            progress.nodes.get(&id.node)?.elements.as_ref()?.position(element)
-        });
-        let found = position.and_then(|at| self.arrays[&key].get(at as usize).cloned());
-        found.map(Some).ok_or_else(|| self.damaged(id))
-    }
-
-    fn array(&self, node: &Name) -> Option<Vec<Value>> {
-        let fan_out = self.compiled.nodes[self.compiled.place(node)?].node.for_each.as_ref()?;
-        self.session.progress(|progress| {
-            let receipts = |node: &Name, slot: &Name| self.session.receipt(progress, node, slot);
-            let trusted =
-                Trusted { input: &self.session.run.input, element: None, receipts: &receipts };
-            match source::resolve(&fan_out.array, trusted).ok()?.into_owned() {
-                Value::Array(items) => Some(items),
-                _ => None,
-            }
-        })
-    }
-
-    fn damaged(&self, id: &StepId) -> EngineError {
-        EngineError::Definition {
-            run: self.session.id().clone(),
-            digest: self.compiled.digest.clone(),
-            problem: format!("does not fit its history: there is no step {id}"),
-        }
-    }
-
-    /// The run fails when what is under way has ended and everything it asked for is settled.
-    fn fail(&mut self, why: String, under_way: Vec<StepId>) -> Look {
-        if !self.running.is_empty() {
-            return Look::Await;
-        }
-        if !std::mem::replace(&mut self.failing, true) {
-            // What waited to go on is to be settled instead.
-            self.stopped.clear();
-        }
-        for id in under_way {
-            if self.settled.contains(&id) || self.stopped.contains_key(&id) {
-                continue;
-            }
-            if let Ok(context) = self.context(&id) {
-                let session = Arc::clone(&self.session);
-                self.task(id.clone(), step::settle(session, context, id).boxed());
-            }
-        }
-        if self.running.is_empty() && self.stopped.is_empty() {
-            return Look::Over(Ending::Failed(why));
-        }
-        self.await_or_stop()
-    }
-
-    fn await_or(&self, ending: Ending) -> Look {
-        if self.running.is_empty() { Look::Over(ending) } else { Look::Await }
+    fn await_or(&self, outcome: Outcome) -> Look {
+        if self.running.is_empty() { Look::Over(outcome) } else { Look::Await }
     }
 
     /// Nothing can be started: what is under way is waited for; if nothing is, the run waits until the first of its steps may
@@ -312,28 +253,16 @@ impl<'e> Schedule<'e> {
         if !self.running.is_empty() {
             return Look::Await;
         }
-        let instant = |stop: &'_ Stop| match stop {
-            Stop::Wait { until, .. } => Some(*until),
-            Stop::Person { .. } => None,
-        };
-        let waits = self.stopped.values().filter_map(|stop| Some((instant(stop)?, stop)));
-        let first = waits.min_by_key(|(until, _)| *until).map(|(_, stop)| stop);
-        let person = self.stopped.values().find_map(|stop| match stop {
-            Stop::Person { why } => Some(why),
-            Stop::Wait { .. } => None,
-        });
-        let stop = match (first, person) {
-            (Some(Stop::Wait { until, why }), person) => {
-                let until = self.deadline.map_or(*until, |deadline| deadline.min(*until));
-                let person = person.map(|why| format!("; and a person is needed: {why}"));
-                Stop::Wait { until, why: format!("{why}{}", person.unwrap_or_default()) }
+        let stop = match Stop::first(self.stopped.values()) {
+            Some(Stop::Wait { until, why }) => {
+                Stop::Wait { until: self.deadline.map_or(until, |deadline| deadline.min(until)), why }
             }
-            (_, Some(why)) => Stop::Person { why: why.clone() },
-            (_, None) => {
+            Some(person) => person,
+            None => {
                 Stop::Person { why: "no step of it can run; its definition is damaged".to_owned() }
             }
         };
-        Look::Over(Ending::Stopped(stop))
+        Look::Over(Outcome::Stopped(stop))
     }
 
     fn ended(&mut self, id: StepId, end: StepEnd) {
@@ -343,9 +272,7 @@ impl<'e> Schedule<'e> {
                 self.known.remove(&id);
                 self.expired.remove(&id);
             }
-            StepEnd::Settled => {
-                self.settled.insert(id);
-            }
+            StepEnd::Settled => {}
             StepEnd::Stopped(stop) => {
                 self.stopped.insert(id, stop);
             }
@@ -363,7 +290,7 @@ impl<'e> Schedule<'e> {
             Stop::Person { .. } => None,
         });
         let first = instants.chain(self.deadline).min()?;
-        let left = Duration::from_millis(first.ms_since(self.session.now()));
+        let left = Duration::from_millis(first.ms_since(self.steps.session.now()));
         Some(left.max(LOOK_AGAIN))
     }
 }

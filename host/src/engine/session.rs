@@ -6,7 +6,8 @@
 //! nothing becomes durable before what it rests on, whichever step recorded it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
 use twice_core::chain::{Content, NewEntry};
@@ -18,7 +19,9 @@ use twice_core::progress::{Progress, Standing, StepId};
 use twice_core::run::RunState;
 use twice_core::time::{Clock, Timestamp};
 use twice_core::transition::Illegal;
-use twice_ledger::{Append, Ledger, LedgerError, RunChange, RunRecord};
+use twice_ledger::{
+    Append, Cancel, Ledger, LedgerError, Recorded, RunChange, RunRecord, effects_of,
+};
 use twice_workflow::plan::{self, Facts, Plan};
 
 use super::boundary::Boundaries;
@@ -48,9 +51,11 @@ pub(super) struct Session {
     ledger: Arc<dyn Ledger>,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
-    recorded: Arc<Mutex<Recorded>>,
+    writing: Arc<Mutex<Writing>>,
     /// Held by whoever writes; the others wait for their turn, and mostly find that theirs was written with it.
     turn: Arc<tokio::sync::Mutex<()>>,
+    ending: AtomicBool,
+    cancel: OnceLock<Cancel>,
     /// The receipts of nodes that others rest on, by node and visit.
     receipts: Mutex<HashMap<(Name, u32), Arc<NodeReceipts>>>,
 }
@@ -72,7 +77,7 @@ pub(super) struct Parts {
     pub(super) late: Arc<Late>,
 }
 
-struct Recorded {
+struct Writing {
     /// Where the steps stand, with everything recorded.
     progress: Progress,
     entries: Vec<NewEntry>,
@@ -99,7 +104,7 @@ impl Session {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { run, fence, lease, progress, ledger, clock, observer, boundaries, late } =
             parts;
-        let recorded = Recorded {
+        let writing = Writing {
             progress,
             entries: Vec::new(),
             touched: BTreeMap::new(),
@@ -112,6 +117,7 @@ impl Session {
             broken: false,
             failure: None,
         };
+        let cancel = run.cancel.clone().map_or_else(OnceLock::new, OnceLock::from);
         Self {
             run,
             fence,
@@ -121,8 +127,10 @@ impl Session {
             ledger,
             clock,
             observer,
-            recorded: Arc::new(Mutex::new(recorded)),
+            writing: Arc::new(Mutex::new(writing)),
             turn: Arc::default(),
+            ending: AtomicBool::new(false),
+            cancel,
             receipts: Mutex::default(),
         }
     }
@@ -147,12 +155,12 @@ impl Session {
 
     /// Looks at where the steps stand.
     pub(super) fn progress<T>(&self, look: impl FnOnce(&Progress) -> T) -> T {
-        look(&lock(&self.recorded).progress)
+        look(&lock(&self.writing).progress)
     }
 
     /// What comes next, and when the run is too late. The receipts that conditions rest on must have been loaded.
     pub(super) fn plan(&self, compiled: &Compiled) -> (Plan, Option<Timestamp>) {
-        let recorded = lock(&self.recorded);
+        let recorded = lock(&self.writing);
         let progress = &recorded.progress;
         let receipts = |node: &Name, slot: &Name| self.receipt(progress, node, slot);
         let workflow = &compiled.definition.workflow;
@@ -200,7 +208,8 @@ impl Session {
         }
         let step = StepId { node: node.clone(), visit, element: None };
         let effects = self.effects_of(&step).await?;
-        let receipts = effects.into_iter().filter_map(|effect| {
+        let asked = effects.into_iter().filter(|effect| effect.proposal.undoes.is_none());
+        let receipts = asked.filter_map(|effect| {
             let receipt = effect.receipt.as_ref()?;
             let trusted = json!({ "external_id": receipt.external_id, "result": receipt.result });
             Some((effect.proposal.slot.clone(), trusted))
@@ -219,7 +228,7 @@ impl Session {
         id: &EffectId,
     ) -> Result<Option<Arc<Effect>>, EngineError> {
         let recorded = {
-            let recorded = lock(&self.recorded);
+            let recorded = lock(&self.writing);
             recorded.touched.get(id).or_else(|| recorded.in_writing.get(id)).cloned()
         };
         match recorded {
@@ -235,7 +244,7 @@ impl Session {
     pub(super) async fn effects_of(&self, step: &StepId) -> Result<Vec<Arc<Effect>>, EngineError> {
         // Looked at before the ledger is: what becomes durable in between is newer there or the same.
         let newer: Vec<Arc<Effect>> = {
-            let recorded = lock(&self.recorded);
+            let recorded = lock(&self.writing);
             let both = recorded.in_writing.values().chain(recorded.touched.values());
             both.filter(|effect| effect.proposal.step() == *step).cloned().collect()
         };
@@ -250,6 +259,52 @@ impl Session {
         Ok(found)
     }
 
+    /// Every effect of the run, with what is recorded of them and not durable yet.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn effects_of_run(&self) -> Result<Vec<Recorded>, EngineError> {
+        let newer: Vec<Arc<Effect>> = {
+            let recorded = lock(&self.writing);
+            recorded.in_writing.values().chain(recorded.touched.values()).cloned().collect()
+        };
+        let mut found = effects_of(&*self.ledger, self.id()).await?;
+        for (later, effect) in (0..).zip(newer) {
+            // What is not durable yet was asked for after everything that is.
+            let seq = found.get(&effect.id).map_or(i64::MAX / 2 + later, |known| known.seq);
+            let effect = Arc::unwrap_or_clone(effect);
+            found.insert(effect.id.clone(), Recorded { seq, effect });
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Who asked for the run's cancellation, as far as this worker knows.
+    pub(super) fn cancel(&self) -> Option<Cancel> {
+        self.cancel.get().cloned()
+    }
+
+    /// Reads who asked for the run's cancellation, if this worker was told that somebody did.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn hear_of_cancel(&self) -> Result<(), EngineError> {
+        if self.lease.is_cancelled() && self.cancel.get().is_none() {
+            let record = self.ledger.run(self.id()).await?;
+            record.and_then(|run| run.cancel).map(|cancel| self.cancel.set(cancel));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing new is asked for any more, as the run does not go on.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Whether anything new is asked for from now on.
+    pub(super) fn set_ending(&self, ending: bool) {
+        self.ending.store(ending, Ordering::Release);
+    }
+
     /// Records something about an effect of a step, in memory; `effects` are those of the step.
     ///
     /// # Errors
@@ -262,7 +317,7 @@ impl Session {
     ) -> Result<(), EngineError> {
         let kind = event.kind().as_str();
         let effect = {
-            let mut recorded = lock(&self.recorded);
+            let mut recorded = lock(&self.writing);
             let at = self.now();
             // Let go of first, so that the effect is changed in place.
             let before = recorded.touched.remove(id);
@@ -311,12 +366,12 @@ impl Session {
     /// Takes in what a provider said, beside the entries that are recorded because of it: if those are never written, it is
     /// kept as an observation.
     pub(super) fn learn(&self, id: &EffectId, seen: Option<Observation>) {
-        lock(&self.recorded).learnt.add(id.clone(), seen);
+        lock(&self.writing).learnt.add(id.clone(), seen);
     }
 
     /// Records something about the run, in memory.
     pub(super) fn record_run(&self, event: RunEvent) {
-        let mut recorded = lock(&self.recorded);
+        let mut recorded = lock(&self.writing);
         let at = self.now();
         recorded.progress.apply(&event, at);
         recorded.moves += usize::from(moves(&event));
@@ -366,19 +421,19 @@ impl Session {
 
     /// How a write failed; asked once.
     pub(super) fn failure(&self) -> Option<LedgerError> {
-        lock(&self.recorded).failure.take()
+        lock(&self.writing).failure.take()
     }
 
     /// A call of a guest may be cut off at any await by its time limit. What was handed to the ledger is then still under
     /// way, so it is written by a task of its own, which keeps the turn until it knows how that ended.
     async fn write(&self, change: Option<RunChange>) -> Result<(), EngineError> {
         let wanted = {
-            let recorded = lock(&self.recorded);
+            let recorded = lock(&self.writing);
             recorded.begun + u64::from(!recorded.entries.is_empty())
         };
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let (append, learnt) = {
-            let mut recorded = lock(&self.recorded);
+            let mut recorded = lock(&self.writing);
             if recorded.broken {
                 return Err(EngineError::GivenUp);
             }
@@ -387,7 +442,7 @@ impl Session {
             }
             (recorded.hand_out(self, change), recorded.learnt.take())
         };
-        let (ledger, recorded) = (Arc::clone(&self.ledger), Arc::clone(&self.recorded));
+        let (ledger, recorded) = (Arc::clone(&self.ledger), Arc::clone(&self.writing));
         let under_way = self.late.begin();
         let writing = tokio::spawn(async move {
             let written = ledger.append(append).await;
@@ -408,7 +463,7 @@ impl Session {
     }
 }
 
-impl Recorded {
+impl Writing {
     /// Everything that is recorded, to be written.
     fn hand_out(&mut self, session: &Session, change: Option<RunChange>) -> Append {
         self.begun += 1;
@@ -470,8 +525,13 @@ const fn moves(event: &RunEvent) -> bool {
         | RunEvent::RequestRefused { .. }
         | RunEvent::Retried { .. }
         | RunEvent::Adopted { .. }
+        | RunEvent::Compensating { .. }
+        | RunEvent::UndoResolved { .. }
+        | RunEvent::CancelRequested { .. }
         | RunEvent::Completed { .. }
         | RunEvent::Failed { .. }
+        | RunEvent::Cancelled { .. }
+        | RunEvent::Stuck { .. }
         | RunEvent::Quarantined { .. } => false,
     }
 }

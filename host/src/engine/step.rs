@@ -63,7 +63,12 @@ impl StepContext {
     }
 
     /// The session of a step of this node.
-    fn session(&self, session: Arc<Session>, step: StepId, element: Option<Value>) -> StepSession {
+    pub(super) fn session(
+        &self,
+        session: Arc<Session>,
+        step: StepId,
+        element: Option<Value>,
+    ) -> StepSession {
         StepSession::new(session, Arc::clone(&self.compiled), self.node, step, element)
     }
 
@@ -76,7 +81,11 @@ impl StepContext {
     /// The slot through which an effect of this step was requested.
     #[must_use]
     pub(super) fn slot_of(&self, effect: &Effect) -> Option<&CompiledSlot> {
-        self.node().slots.get(&effect.proposal.slot).map(AsRef::as_ref)
+        let slot = self.node().slots.get(&effect.proposal.slot)?;
+        match &effect.proposal.undoes {
+            None => Some(slot.as_ref()),
+            Some(_) => slot.undo.as_deref(),
+        }
     }
 }
 
@@ -182,6 +191,21 @@ pub(super) async fn settle(
     })
 }
 
+/// Finds out what became of what a step asked for, as far as that is not known.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn reconcile(
+    session: Arc<Session>,
+    context: StepContext,
+    id: StepId,
+) -> Result<Option<Stop>, EngineError> {
+    let mut session = context.session(session, id, None);
+    load(&mut session).await?;
+    let in_doubt = in_doubt(&session);
+    drive::drive(&mut session, &context, &in_doubt).await
+}
+
 /// Fails a step whose time is over, once everything that it asked for is settled.
 ///
 /// # Errors
@@ -201,7 +225,7 @@ pub(super) async fn expire(
 
 /// Reads the effects of a step that may have been started before. A request of this very lease that nobody waits for any more
 /// was left by a call that was cut off.
-async fn load(session: &mut StepSession) -> Result<(), EngineError> {
+pub(super) async fn load(session: &mut StepSession) -> Result<(), EngineError> {
     session.load().await?;
     drive::abandon(session)
 }
@@ -298,11 +322,7 @@ async fn settle_outstanding(
     context: &StepContext,
     unsent: impl Fn(&EffectId) -> &'static str,
 ) -> Result<Option<Stop>, EngineError> {
-    let in_doubt: Vec<EffectId> = session
-        .effects()
-        .filter(|effect| matches!(effect.state, State::Requested | State::Unknown))
-        .map(|effect| effect.id.clone())
-        .collect();
+    let in_doubt = in_doubt(session);
     if let Some(stop) = drive::drive(session, context, &in_doubt).await? {
         return Ok(Some(stop));
     }
@@ -327,6 +347,13 @@ async fn settle_outstanding(
         )?;
     }
     Ok(None)
+}
+
+/// What may have happened, and is not known to have.
+fn in_doubt(session: &StepSession) -> Vec<EffectId> {
+    let effects = session.effects();
+    let open = effects.filter(|effect| matches!(effect.state, State::Requested | State::Unknown));
+    open.map(|effect| effect.id.clone()).collect()
 }
 
 async fn failed(

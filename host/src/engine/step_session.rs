@@ -69,9 +69,22 @@ impl StepSession {
         self.effects.get(id).map(AsRef::as_ref)
     }
 
-    /// Every effect of this step.
+    /// Every effect that the node asked for in this step.
     pub(super) fn effects(&self) -> impl Iterator<Item = &Effect> {
+        self.all_effects().filter(|effect| effect.proposal.undoes.is_none())
+    }
+
+    /// Every effect of this step, those included that undo others.
+    pub(super) fn all_effects(&self) -> impl Iterator<Item = &Effect> {
         self.effects.values().map(AsRef::as_ref)
+    }
+
+    /// The effects that undo one of this step, oldest first.
+    pub(super) fn undos_of(&self, id: &EffectId) -> Vec<&Effect> {
+        let of = |effect: &&Effect| effect.proposal.undoes.as_ref() == Some(id);
+        let mut undos: Vec<&Effect> = self.all_effects().filter(of).collect();
+        undos.sort_by_key(|undo| undo.proposal.identity.generation);
+        undos
     }
 
     /// Records something about an effect, in memory.

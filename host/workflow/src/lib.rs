@@ -12,6 +12,7 @@ pub mod elements;
 mod explain;
 pub mod expression;
 pub mod files;
+pub mod fill;
 pub mod flow;
 mod graph;
 pub mod model;

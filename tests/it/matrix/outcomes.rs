@@ -355,6 +355,8 @@ async fn end_problem(host: &Host, end: &RunEnd, expected: End) -> Option<String>
             End::Confirmed | End::Held | End::Failed(_) | End::Unknown,
             RunEnd::Completed(_)
             | RunEnd::Failed { .. }
+            | RunEnd::Cancelled { .. }
+            | RunEnd::Stuck { .. }
             | RunEnd::Waiting { .. }
             | RunEnd::Halted { .. }
             | RunEnd::Quarantined

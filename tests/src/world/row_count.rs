@@ -49,7 +49,7 @@ pub async fn row_count() -> Result<(), Broken> {
         let taken = first.put_definition("sha256:taken", "text");
         let written = async {
             if renews {
-                first.renew(&claim.run.id, claim.fence, LEASE_MS).await
+                first.renew(&claim.run.id, claim.fence, LEASE_MS).await.map(drop)
             } else {
                 first.append(parked(&claim)).await.map(drop)
             }

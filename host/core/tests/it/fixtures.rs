@@ -97,6 +97,8 @@ pub(crate) fn proposal(contract: Contract) -> Proposal {
         provider_key: identity.provider_key(KeyFormat::Uuid),
         contract,
         identity,
+        compensation: None,
+        undoes: None,
     }
 }
 

@@ -93,8 +93,9 @@ impl Memory {
                 }
                 (_, RunState::Ready | RunState::Waiting) => load.waiting += 1,
                 (_, RunState::Halted) => load.halted += 1,
+                (_, RunState::Stuck) => load.stuck += 1,
                 (_, RunState::Quarantined) => load.quarantined += 1,
-                (_, RunState::Completed | RunState::Failed) => {}
+                (_, RunState::Completed | RunState::Failed | RunState::Cancelled) => {}
             }
         }
         let workers = workers.into_iter();

@@ -192,7 +192,7 @@ async fn whoever_lost_the_run_writes_nothing() {
     for refused in [
         first.append(append(&old, vec![parked(AT)])).await.map(drop),
         first.append(leaving).await.map(drop),
-        first.renew(&old.run.id, old.fence, 600_000).await,
+        first.renew(&old.run.id, old.fence, 600_000).await.map(drop),
     ] {
         assert!(matches!(refused, Err(LedgerError::Fenced { fence: Fence(1), .. })), "{refused:?}");
     }

@@ -306,6 +306,8 @@ impl Story {
                 retry: Retry { attempts: 3, initial_ms: 1, max_ms: 10 },
                 horizon_ms: 1_000,
             },
+            compensation: None,
+            undoes: None,
             identity: identity.clone(),
         });
         let effect = Effect::begin(identity.effect_id(), run.clone(), &event, at).unwrap();

@@ -195,6 +195,7 @@ async fn an_overview_counts_what_is_not_over() {
             running: 1,
             waiting: 3,
             halted: 1,
+            stuck: 0,
             quarantined: 1,
             lag_ms: Some(LEASE_MS + 30 - 100),
         };
@@ -204,6 +205,7 @@ async fn an_overview_counts_what_is_not_over() {
             running: 0,
             waiting: 0,
             halted: 0,
+            stuck: 0,
             quarantined: 0,
             lag_ms: Some(0),
         };

@@ -120,10 +120,12 @@ fn mark(node: &Node, progress: &Progress, state: RunState) -> Mark {
     }
     match state {
         RunState::Running => Mark::Running,
-        RunState::Ready | RunState::Waiting | RunState::Halted | RunState::Quarantined => {
-            Mark::Waiting
-        }
-        RunState::Completed | RunState::Failed => Mark::NotReached,
+        RunState::Ready
+        | RunState::Waiting
+        | RunState::Halted
+        | RunState::Stuck
+        | RunState::Quarantined => Mark::Waiting,
+        RunState::Completed | RunState::Failed | RunState::Cancelled => Mark::NotReached,
     }
 }
 

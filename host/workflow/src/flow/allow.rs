@@ -56,10 +56,22 @@ pub(super) fn check(
     slot: &SlotDraft,
     args: Option<&Value>,
 ) {
-    let (text, policy) = match &slot.allow {
+    if matches!(slot.allow, Stated::Nothing) {
+        report_none(around, slot);
+    }
+    check_stated(around, node, &slot.allow, args);
+}
+
+/// Checks what is stated against everything around it. `args` is their schema.
+pub(super) fn check_stated(
+    around: &Surroundings<'_>,
+    node: &NodeDraft,
+    stated: &Stated,
+    args: Option<&Value>,
+) {
+    let (text, policy) = match stated {
         Stated::Policy(text, policy) => (text, policy),
-        Stated::Nothing => return report_none(around, slot),
-        Stated::Broken => return,
+        Stated::Nothing | Stated::Broken => return,
     };
     match policy.constant() {
         Some(constant) if !matches!(text.value.trim(), "true" | "false") => {

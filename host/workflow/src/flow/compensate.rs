@@ -4,6 +4,7 @@ use serde_json::Value;
 use twice_core::ids::Name;
 
 use super::slots::Target;
+use super::allow::{self, Stated};
 use super::{NodeDraft, SlotDraft, Surroundings, node, slots};
 use crate::diagnostic::{Code, listed, suggest};
 use crate::model::{Compensation, OnUnknown, Part, StepRetry, Template, Text};
@@ -19,6 +20,7 @@ pub(super) struct Draft {
     pub(super) place: Place,
     target: Option<At<(Name, Name)>>,
     args: Option<Made>,
+    allow: Stated,
     on_unknown: OnUnknown,
     retry: StepRetry,
 }
@@ -44,13 +46,14 @@ pub(super) fn read(table: &Table<'_>) -> Option<Draft> {
     let args = inner
         .required("args", "{ payment_id = \"/receipt/external_id\" }")
         .and_then(|item| made(inner.sink, item));
+    let allow = allow::read(&inner);
     let words = [("hold", OnUnknown::Hold), ("undo", OnUnknown::Undo)];
     let on_unknown = inner.word("on_unknown", &words).unwrap_or_default();
     let retry = node::retry(&inner);
     inner.not_yet("approve", "a person's approval of the compensation", "leave it out");
     let place = inner.place;
     inner.close();
-    Some(Draft { place, target, args, on_unknown, retry })
+    Some(Draft { place, target, args, allow, on_unknown, retry })
 }
 
 /// The template that a TOML value stands for. A text that starts with `/` is a pointer; one with braces is put together.
@@ -182,11 +185,13 @@ pub(super) fn check(
     let check =
         Check { around, node, target, on_unknown: draft.on_unknown, args: &operation.args_schema };
     check.fits(args, check.args);
+    allow::check_stated(around, node, &draft.allow, Some(&operation.args_schema));
     let (tool, operation) = undo.value.clone();
     Some(Compensation {
         tool,
         operation,
         args: args.template(),
+        allow: draft.allow.text(),
         on_unknown: draft.on_unknown,
         retry: draft.retry.clone(),
     })

@@ -129,9 +129,6 @@ pub(crate) fn read(
     let timeout_ms = table.duration("timeout", 1..=DURATION_MAX_MS).map(|at| at.value);
     let undo = saga::read(&table);
     let ahead = Sink { file: sink.file, found: &known.not_yet };
-    if let Some(member) = table.members.get("saga") {
-        not_yet(ahead, member.key, "`[saga]` (how a run that failed is undone)", UNDO);
-    }
     let (drafts, complete) = nodes(&table);
     table.close();
     drafts.iter().flat_map(|node| &node.slots).for_each(|slot| refuse_ahead(ahead, slot));
@@ -245,17 +242,8 @@ fn nodes(table: &Table<'_>) -> (Vec<NodeDraft>, bool) {
     (drafts, complete)
 }
 
-/// What stands in for undoing until that is performed.
-const UNDO: &str = "until then, undo by a node of its own that runs when something went wrong";
-
 /// Refuses what a slot asks for that is read and checked, and not performed in this version.
 fn refuse_ahead(ahead: Sink<'_>, slot: &SlotDraft) {
-    if let Some(draft) = &slot.compensate {
-        not_yet(ahead, draft.place, "`compensate` (how an effect is undone)", UNDO);
-    }
-    if let Some(place) = slot.pivot {
-        not_yet(ahead, place, "`pivot` (the point of no return)", "remove it");
-    }
     if let Some(draft) = &slot.lock {
         let fix =
             "until then, start one run for each business object: a run's id or `--key` names it";

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use twice_core::event::ConflictRule;
+pub use twice_core::event::OnUnknown;
 use twice_core::ids::Name;
 
 pub use self::tool::{
@@ -208,29 +209,14 @@ pub struct Compensation {
     /// Its args. References are pointers into `{ "receipt": { "external_id": …, "result": … }, "args": …, "input": …,
     /// "element": … }`.
     pub args: Template,
+    /// CEL over `args` and `state`; absent: the workflow itself permits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow: Option<String>,
     /// What happens while it is not known whether the effect happened.
     #[serde(default, skip_serializing_if = "OnUnknown::is_default")]
     pub on_unknown: OnUnknown,
-    /// How often it is tried.
+    /// How often it is asked for when it is definitely refused.
     pub retry: StepRetry,
-}
-
-/// What becomes of a compensation while it is not known whether there is anything to undo.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnUnknown {
-    /// It waits until that is known.
-    #[default]
-    Hold,
-    /// It is made at once; undoing what did not happen does no harm.
-    Undo,
-}
-
-impl OnUnknown {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// A lock on a business object, from the proposal of the effect to the end of the run.

@@ -21,7 +21,7 @@ use twice_core::progress::{NodeProgress, Progress, Standing, StepId, StepProgres
 use twice_core::time::Timestamp;
 
 pub use self::facts::{Facts, route, sources};
-pub use self::undo::{Undoable, compensation_order};
+pub use self::undo::{Undoable, compensation_order, rests_on};
 use crate::graph::Links;
 use crate::model::{Exhausted, FanOut, Join, Node, Workflow};
 
@@ -119,8 +119,6 @@ pub enum Plan {
     Fail {
         /// Why, in words.
         why: String,
-        /// Steps that have started and not ended: what they asked for is settled before the run fails.
-        under_way: Vec<StepId>,
     },
 }
 
@@ -151,18 +149,12 @@ pub fn next(
 ) -> Plan {
     let planner = Planner { workflow, graph, progress, evaluate };
     if let Some(why) = planner.failure() {
-        return planner.fail(why);
+        return Plan::Fail { why };
     }
     match planner.ended() {
         Some(output) => planner.end(output),
-        None => planner.go_on().unwrap_or_else(|why| planner.fail(why)),
+        None => planner.go_on().unwrap_or_else(|why| Plan::Fail { why }),
     }
-}
-
-/// The steps that have started and neither returned nor failed for good: what they asked for is settled before a run fails.
-#[must_use]
-pub fn under_way(workflow: &Workflow, progress: &Progress) -> Vec<StepId> {
-    started(workflow, progress).into_iter().map(|step| step.id).collect()
 }
 
 struct Planner<'a> {
@@ -215,10 +207,6 @@ impl Planner<'_> {
             }
         }
         None
-    }
-
-    fn fail(&self, why: String) -> Plan {
-        Plan::Fail { why, under_way: under_way(self.workflow, self.progress) }
     }
 
     /// The output of the node that ended the run: the first that was done.

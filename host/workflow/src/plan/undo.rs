@@ -35,6 +35,20 @@ pub fn compensation_order(
     }
 }
 
+/// Whether what an older step did may be needed by what a newer one did, so that it is not undone before that is: they are on one
+/// path, of one element in a fan-out, or in different rounds of a loop.
+#[must_use]
+pub fn rests_on(graph: &Graph, newer: &StepId, older: &StepId) -> bool {
+    let places = (graph.places.get(&newer.node), graph.places.get(&older.node));
+    let (Some(one), Some(other)) = places else { return true };
+    match Relation::of(graph, *one, *other) {
+        Relation::Same => newer.visit != older.visit || newer.element == older.element,
+        Relation::Ordered => true,
+        Relation::RoundByRound => newer.visit != older.visit,
+        Relation::Apart => false,
+    }
+}
+
 /// How far the undoing of the effects of a node has come. Groups count from 1; 0: none of them is to be undone.
 #[derive(Default)]
 struct Undone {

@@ -66,10 +66,7 @@ impl Run {
                     format!("run {}", steps.join(", "))
                 }
                 Plan::Complete { output } => format!("complete {output}"),
-                Plan::Fail { why, under_way } => {
-                    let steps: Vec<String> = under_way.iter().map(ToString::to_string).collect();
-                    format!("fail: {why} [{}]", steps.join(", "))
-                }
+                Plan::Fail { why } => format!("fail: {why}"),
             };
             self.log.push_str(&format!("{line}\n"));
             if !matches!(plan, Plan::Decide(_)) {

@@ -1,0 +1,132 @@
+//! How the effects of a run are undone that does not go on: one pure function over the recorded history of an effect and of
+//! the effects that undo it. A compensation is not a rollback: it is a business action of its own, with its own key, permit,
+//! receipt and failure.
+
+use crate::effect::{Effect, State};
+use crate::event::{Compensation, OnUnknown};
+use crate::mutation;
+use crate::time::Timestamp;
+
+/// What is to be done about an effect of a run that does not go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing, or nothing any more.
+    Settled(Settled),
+    /// Ask for its undoing, for the so-many-th time.
+    Propose {
+        /// 1 for the first.
+        attempt: u32,
+    },
+    /// The latest request to undo it is under way.
+    Drive,
+    /// It is asked for again, but not before this instant.
+    Wait {
+        /// When.
+        until: Timestamp,
+        /// For people.
+        why: String,
+    },
+    /// It is not known whether there is anything to undo, and only a person can find out.
+    Held,
+    /// It cannot be undone; a person decides.
+    Stuck {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Why there is nothing (more) to undo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// It did not happen.
+    NotHappened,
+    /// It was undone.
+    Undone,
+    /// A person says that nothing is left to undo.
+    ByPerson,
+    /// It happened, and the workflow does not say how to undo it.
+    Stays,
+}
+
+/// What is to be done about `effect`, whose outcome is known or cannot be found out but by a person. `undos` are the effects
+/// that undo it, oldest first; `resolved`: a person said that nothing is left to undo.
+#[must_use]
+pub fn next(effect: &Effect, undos: &[&Effect], resolved: bool, now: Timestamp) -> Next {
+    if resolved {
+        return Next::Settled(Settled::ByPerson);
+    }
+    let Some(compensation) = &effect.proposal.compensation else {
+        return match effect.state {
+            State::Confirmed => Next::Settled(Settled::Stays),
+            State::Failed => Next::Settled(Settled::NotHappened),
+            State::Proposed | State::Authorized | State::Requested | State::Unknown => Next::Held,
+        };
+    };
+    match (effect.state, undos.last()) {
+        // Once it is asked for, it is done with, whatever is learnt of the effect meanwhile.
+        (_, Some(latest)) => after(effect, compensation, undos, latest, now),
+        (State::Failed, None) => Next::Settled(Settled::NotHappened),
+        (State::Confirmed, None) => Next::Propose { attempt: 1 },
+        (State::Proposed | State::Authorized | State::Requested | State::Unknown, None) => {
+            match compensation.on_unknown {
+                OnUnknown::Undo => Next::Propose { attempt: 1 },
+                OnUnknown::Hold if mutation::is("undo-unknown") => Next::Propose { attempt: 1 },
+                OnUnknown::Hold => Next::Held,
+            }
+        }
+    }
+}
+
+/// What follows from the latest request to undo an effect.
+fn after(
+    effect: &Effect,
+    compensation: &Compensation,
+    undos: &[&Effect],
+    latest: &Effect,
+    now: Timestamp,
+) -> Next {
+    match latest.state {
+        State::Proposed | State::Authorized | State::Requested | State::Unknown => Next::Drive,
+        State::Confirmed if latest.hold.is_some() => Next::Drive,
+        State::Confirmed => Next::Settled(Settled::Undone),
+        State::Failed => {
+            let attempt = latest.proposal.identity.generation + 1;
+            if is_ordered_again(latest) {
+                return Next::Propose { attempt };
+            }
+            let failure = latest.failure.as_ref();
+            let message = failure.map_or("no reason recorded", |failure| failure.message.as_str());
+            let denied = failure.is_some_and(|failure| failure.denied);
+            // A person's order to try again begins a new count.
+            let made = undos.iter().rev().skip(1).take_while(|undo| !is_ordered_again(undo));
+            let made = 1 + u32::try_from(made.count()).unwrap_or(u32::MAX);
+            if denied || made >= compensation.retry.attempts.max(1) {
+                return Next::Stuck {
+                    why: format!(
+                        "effect {} ({}) happened and could not be undone by `{}.{}`: {message}",
+                        effect.id,
+                        effect.proposal.idempotency_key,
+                        compensation.tool,
+                        compensation.operation
+                    ),
+                };
+            }
+            let doubled =
+                compensation.retry.initial_ms.saturating_mul(1 << (made - 1).min(32));
+            let wait = doubled.min(compensation.retry.max_ms);
+            let until = latest.answered_at.unwrap_or(latest.updated_at).plus_ms(wait);
+            if until > now {
+                let why = format!(
+                    "undoing effect {} was refused and is asked for again: {message}",
+                    effect.id
+                );
+                return Next::Wait { until, why };
+            }
+            Next::Propose { attempt }
+        }
+    }
+}
+
+fn is_ordered_again(undo: &Effect) -> bool {
+    undo.is_renewed_for(&undo.proposal.request_hash)
+}
