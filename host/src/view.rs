@@ -123,10 +123,10 @@ impl RunView {
             priority: run.priority.get(),
             state: run.state.to_string(),
             reason: run.reason.clone(),
-            cancel: run.cancel.as_ref().map(|cancel| CancelView {
-                who: cancel.who.clone(),
-                why: cancel.why.clone(),
-            }),
+            cancel: run
+                .cancel
+                .as_ref()
+                .map(|cancel| CancelView { who: cancel.who.clone(), why: cancel.why.clone() }),
             compensating: run.progress.compensating.as_ref().map(|of| CompensatingView {
                 cause: match of.cause {
                     EndCause::Failed => "failed",

@@ -106,6 +106,13 @@ impl Setup {
         self
     }
 
+    /// With this workflow file in place of the first.
+    #[must_use]
+    pub fn workflow(mut self, text: &str) -> Self {
+        self.files.insert("workflows/0.toml".to_owned(), text.to_owned());
+        self
+    }
+
     /// Recorded there.
     #[must_use]
     pub const fn store(mut self, store: Store) -> Self {
@@ -340,6 +347,15 @@ impl Host {
     /// When the executor fails.
     pub async fn resume(&self, id: &str) -> RunEnd {
         self.engine.resume(&run_id(id), true).await.expect("the executor can go on")
+    }
+
+    /// Takes a run on that is due, and finishes it.
+    ///
+    /// # Panics
+    /// When the executor fails.
+    pub async fn finish_due(&self, id: &str) -> RunEnd {
+        self.engine.resume(&run_id(id), false).await.expect("the executor can go on");
+        self.finish(id, Pace::Jump).await
     }
 
     /// Moves every clock forward.

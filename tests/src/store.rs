@@ -10,9 +10,9 @@ use twice_core::progress::StepId;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{
-    Append, Cancel, ClaimBy, ClaimOutcome, EffectFilter, EffectRow, Ledger, LedgerError, ModuleRow, NewRun,
-    Notices, OperatorAppend, OverFilter, Overview, Prune, RunFilter, RunRecord, Started, Tombstone,
-    Wanted,
+    Append, Cancel, ClaimBy, ClaimOutcome, EffectFilter, EffectRow, Ledger, LedgerError, ModuleRow,
+    NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune, RunFilter, RunRecord, Started,
+    Tombstone, Wanted,
 };
 
 /// A boundary that is a write of the ledger, by what becomes durable.

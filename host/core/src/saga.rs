@@ -111,8 +111,7 @@ fn after(
                     ),
                 };
             }
-            let doubled =
-                compensation.retry.initial_ms.saturating_mul(1 << (made - 1).min(32));
+            let doubled = compensation.retry.initial_ms.saturating_mul(1 << (made - 1).min(32));
             let wait = doubled.min(compensation.retry.max_ms);
             let until = latest.answered_at.unwrap_or(latest.updated_at).plus_ms(wait);
             if until > now {

@@ -14,8 +14,7 @@ pub(crate) const GROWN: &str =
 pub(crate) const NOT_TO_RUNNING: &str =
     "a decision leaves a run ready, waiting, halted or ended; only a claim makes it running";
 pub(crate) const OVER: &str = "it is over";
-pub(crate) const STUCK: &str =
-    "it is stuck, and a person decides: `twice runs release` has it tried again, `twice runs resolve` says that it is settled";
+pub(crate) const STUCK: &str = "it is stuck, and a person decides: `twice runs release` has it tried again, `twice runs resolve` says that it is settled";
 pub(crate) const POISON: &str = "release it first; until then it is not loaded";
 pub(crate) const NOT_OVER: &str = "only a run that is over is removed";
 pub(crate) const OWNS_SHARED: &str = "it owns an effect with `scope = \"object\"`, which any run may still ask for; such a run is kept for good";

@@ -169,7 +169,8 @@ impl Ledger for SqlLedger {
             priority: run.priority,
             claim: run.claim,
         };
-        let Reply::Started(started) = self.writers.write(Work::Start(Box::new(start))).await? else {
+        let Reply::Started(started) = self.writers.write(Work::Start(Box::new(start))).await?
+        else {
             unreachable!("a start is answered as one")
         };
         Ok(*started)

@@ -37,8 +37,14 @@ impl Status {
             .workflows
             .iter()
             .map(|load| {
-                let counts =
-                    [load.ready, load.running, load.waiting, load.halted, load.stuck, load.quarantined];
+                let counts = [
+                    load.ready,
+                    load.running,
+                    load.waiting,
+                    load.halted,
+                    load.stuck,
+                    load.quarantined,
+                ];
                 let mut row = vec![load.workflow.clone()];
                 row.extend(counts.iter().map(ToString::to_string));
                 row.push(load.lag_ms.map_or_else(String::new, lag));

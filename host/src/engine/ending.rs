@@ -125,12 +125,10 @@ impl Ending<'_, '_> {
 
     /// Finds out what became of everything that was asked for, and calls off what was never sent. What only a person can find
     /// out, or an instant to wait for.
-    async fn settle(
-        &self,
-        effects: &[Recorded],
-    ) -> Result<Result<Vec<String>, Stop>, EngineError> {
+    async fn settle(&self, effects: &[Recorded]) -> Result<Result<Vec<String>, Stop>, EngineError> {
         let open = effects.iter().map(|recorded| &recorded.effect);
-        let open = open.filter(|effect| !effect.state.is_final() && effect.proposal.undoes.is_none());
+        let open =
+            open.filter(|effect| !effect.state.is_final() && effect.proposal.undoes.is_none());
         let open: BTreeSet<StepId> = open.map(|effect| effect.proposal.step()).collect();
         let mut settling = Vec::new();
         for id in open {

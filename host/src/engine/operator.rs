@@ -327,10 +327,14 @@ impl Engine {
             None => None,
         };
         let run_change = event.map(|event| {
-            if let Some(progress) = &mut progress {
-                progress.apply(&event, at);
-            }
             entries.push(NewEntry { content: Content::Run(event), at });
+            if let Some(progress) = &mut progress {
+                for entry in &entries {
+                    if let Content::Run(event) = &entry.content {
+                        progress.apply(event, entry.at);
+                    }
+                }
+            }
             RunChange {
                 state: RunState::Ready,
                 progress,

@@ -43,9 +43,10 @@ pub(super) fn propose(
     receipts: &Receipts,
     counters: &mut Counters,
 ) -> Result<Proposal, Refusal> {
-    let args = twice_core::json::parse(&request.args, twice_core::limits::PAYLOAD_BYTES_MAX).map_err(|p| {
-        Refusal { policy: "args", message: format!("the args are not strict JSON: {p}") }
-    })?;
+    let args =
+        twice_core::json::parse(&request.args, twice_core::limits::PAYLOAD_BYTES_MAX).map_err(
+            |p| Refusal { policy: "args", message: format!("the args are not strict JSON: {p}") },
+        )?;
     if let Some(problem) = slot.args_problem(&args) {
         return Err(Refusal {
             policy: "args",
@@ -128,9 +129,10 @@ pub(super) fn propose_undo(
 ) -> Result<Proposal, String> {
     let frozen: Template = serde_json::from_value(compensation.args.clone())
         .map_err(|problem| format!("its frozen args cannot be read: {problem}"))?;
-    let receipt = effect.receipt.as_ref().map_or(Value::Null, |receipt| {
-        json!({ "external_id": receipt.external_id, "result": receipt.result })
-    });
+    let receipt = effect.receipt.as_ref().map_or(
+        Value::Null,
+        |receipt| json!({ "external_id": receipt.external_id, "result": receipt.result }),
+    );
     let args = fill::fill(&frozen, &receipt).map_err(|problem| {
         format!("the args of `{}` cannot be made: {problem}", undo.operation_name())
     })?;

@@ -10,9 +10,9 @@ use twice_core::time::Timestamp;
 use twice_ledger::{Claim, LedgerError, progress_of};
 
 use super::boundary::Boundary;
+use super::ending::{Conclusion, Ending};
 use super::lease::{Heartbeat, LeaseClock};
 use super::observer::Progress;
-use super::ending::{Conclusion, Ending};
 use super::schedule::{Outcome, Schedule};
 use super::session::{Parts, Session};
 use super::steps::Steps;

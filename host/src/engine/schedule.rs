@@ -254,9 +254,10 @@ impl<'e> Schedule<'e> {
             return Look::Await;
         }
         let stop = match Stop::first(self.stopped.values()) {
-            Some(Stop::Wait { until, why }) => {
-                Stop::Wait { until: self.deadline.map_or(until, |deadline| deadline.min(until)), why }
-            }
+            Some(Stop::Wait { until, why }) => Stop::Wait {
+                until: self.deadline.map_or(until, |deadline| deadline.min(until)),
+                why,
+            },
             Some(person) => person,
             None => {
                 Stop::Person { why: "no step of it can run; its definition is damaged".to_owned() }

@@ -69,11 +69,10 @@ impl Engine {
                 why: decision.why.clone(),
                 requested_hash: undo.proposal.request_hash.clone(),
             });
-            undo.apply(&event, run.fence, at).map_err(|source| EngineError::History {
-                effect: undo.id.to_string(),
-                source,
-            })?;
-            entries.push(NewEntry { content: Content::Effect { effect: undo.id.clone(), event }, at });
+            undo.apply(&event, run.fence, at)
+                .map_err(|source| EngineError::History { effect: undo.id.to_string(), source })?;
+            entries
+                .push(NewEntry { content: Content::Effect { effect: undo.id.clone(), event }, at });
             renewed.push(undo);
         }
         let event = Some(released(decision));

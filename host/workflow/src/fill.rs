@@ -152,9 +152,13 @@ mod tests {
             ("amount", reference("/args/amount", false)),
             ("why", reference("/args/why", true)),
             ("note", Template::Text(Text(note))),
-            ("list", Template::Array(vec![reference("/element/n", true), reference("/args/why", true)])),
+            (
+                "list",
+                Template::Array(vec![reference("/element/n", true), reference("/args/why", true)]),
+            ),
         ]);
-        let known = json!({ "args": { "amount": 7 }, "input": { "order": "o-1" }, "element": { "n": 3 } });
+        let known =
+            json!({ "args": { "amount": 7 }, "input": { "order": "o-1" }, "element": { "n": 3 } });
         let frozen = freeze(&template, &known).unwrap();
         // Later changes of what it was made from change nothing.
         let value = fill(&frozen, &json!({ "external_id": "re_1", "result": {} })).unwrap();

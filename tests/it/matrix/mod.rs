@@ -13,6 +13,7 @@ mod outcomes;
 mod poison;
 mod resume;
 mod retry;
+mod saga;
 mod sharing;
 mod simulation;
 mod store;

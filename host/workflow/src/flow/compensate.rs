@@ -3,8 +3,8 @@
 use serde_json::Value;
 use twice_core::ids::Name;
 
-use super::slots::Target;
 use super::allow::{self, Stated};
+use super::slots::Target;
 use super::{NodeDraft, SlotDraft, Surroundings, node, slots};
 use crate::diagnostic::{Code, listed, suggest};
 use crate::model::{Compensation, OnUnknown, Part, StepRetry, Template, Text};
