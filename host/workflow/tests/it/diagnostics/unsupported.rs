@@ -50,14 +50,11 @@ pub(super) fn what_is_not_supported_yet() -> Vec<BTreeSet<Code>> {
 /// Read, checked and drawn, and not executed: `twice check` refuses it.
 #[test]
 fn what_is_ahead_of_the_executor() {
-    let undone = refund(
-        "pay",
-        "compensate = { tool = 'payments.refund', args = { order_id = '/input/id', amount_cents = 1 } }\npivot = true\nlock = { name = 'order' }",
-    );
+    let undone = refund("pay", "lock = { name = 'order' }");
     let child = "[[node.effect]]\nslot = 'ship'\nworkflow = 'flow'\nobject = '/input/id'\nintent = 'ship'\n";
     let text = flow_text("flow", "", &[("a", &undone), ("b", child)]);
     let mut files = example();
-    edit(&mut files, "workflows/flow.toml", "", &format!("{text}[saga]\nundo = 'branches'\n"));
+    edit(&mut files, "workflows/flow.toml", "", &text);
     let found = Project::load(&files).unwrap_err();
     let refused: Vec<String> = found
         .iter()
@@ -65,11 +62,8 @@ fn what_is_ahead_of_the_executor() {
         .map(|found| found.what.clone())
         .collect();
     expect![[r#"
-        `compensate` (how an effect is undone) is not supported yet
-        `pivot` (the point of no return) is not supported yet
         `lock` (a lock on the business object) is not supported yet
-        `workflow` (a run of another workflow) is not supported yet
-        `[saga]` (how a run that failed is undone) is not supported yet"#]]
+        `workflow` (a run of another workflow) is not supported yet"#]]
     .assert_eq(&refused.join("\n"));
     let ahead = Project::load_ahead(&files).map_or_else(|found| found, |project| project.warnings);
     assert!(ahead.iter().all(|found| found.code != Code::NotYet), "{ahead:?}");
