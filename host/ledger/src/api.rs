@@ -142,6 +142,9 @@ pub struct RunChange {
     pub reason: Option<String>,
     /// When it is due again.
     pub due_at: Option<Timestamp>,
+    /// Whether whoever writes this knows of the request to cancel the run, if there is one. A run that is left to wait by one who
+    /// does not is due at once instead.
+    pub cancel_seen: bool,
 }
 
 /// One durable step of a run: everything in it is written in one transaction under the fence, or nothing is.

@@ -375,7 +375,8 @@ fn move_of(
 }
 
 fn change_run(lock: &mut RunLock, change: &Change, now: i64) {
-    lock.state = change.state;
+    let missed = rules::missed_cancel(lock.cancelled, change);
+    lock.state = if missed { RunState::Ready } else { change.state };
     if let Some(progress) = &change.progress {
         lock.progress = Some((progress.clone(), lock.head.seq));
     }
@@ -383,10 +384,10 @@ fn change_run(lock: &mut RunLock, change: &Change, now: i64) {
         lock.output.clone_from(&change.output);
     }
     lock.reason.clone_from(&change.reason);
-    lock.due_at = change.due_at;
+    lock.due_at = change.due_at.filter(|_| !missed);
     if change.state != RunState::Running {
         lock.lease_until = lock.lease_until.map(|until| until.min(now));
-        lock.claim_at = rules::claim_at(change.state, change.due_at, now);
+        lock.claim_at = rules::claim_at(lock.state, lock.due_at, now);
     }
 }
 

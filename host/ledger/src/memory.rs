@@ -198,12 +198,14 @@ impl Memory {
                 record.output =
                     Some(serde_json::from_str(output).map_err(|e| damaged("output", e))?);
             }
-            record.state = change.state;
+            let missed = rules::missed_cancel(record.cancel.is_some(), &change);
+            record.state = if missed { RunState::Ready } else { change.state };
             record.reason = change.reason;
-            record.due_at = change.due_at.map(Timestamp);
+            let due_at = change.due_at.filter(|_| !missed);
+            record.due_at = due_at.map(Timestamp);
             if change.state != RunState::Running {
                 record.lease_until = record.lease_until.map(|until| until.min(Timestamp(now)));
-                run.claim_at = rules::claim_at(change.state, change.due_at, now);
+                run.claim_at = rules::claim_at(record.state, due_at, now);
             }
         }
         let head = run.head();

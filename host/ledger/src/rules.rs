@@ -6,6 +6,7 @@ use twice_core::mutation;
 use twice_core::run::RunState;
 
 use crate::LedgerError;
+use crate::stored::Change;
 
 pub(crate) const HELD: &str =
     "a worker holds it; a decision is taken only while none does, so wait or stop the worker";
@@ -68,6 +69,12 @@ pub(crate) fn refuse_cancel(run: &RunId, state: RunState) -> Result<(), LedgerEr
         RunState::Stuck => Err(refused(run, state, STUCK)),
         RunState::Quarantined => Err(refused(run, state, POISON)),
     }
+}
+
+/// Whether a run would be left to wait by one who does not know that it is to be cancelled.
+pub(crate) fn missed_cancel(cancelled: bool, change: &Change) -> bool {
+    let waits = matches!(change.state, RunState::Ready | RunState::Waiting | RunState::Halted);
+    cancelled && !change.cancel_seen && waits
 }
 
 /// Whether a run that vanished workers left `crashes` times is not loaded any more.

@@ -26,6 +26,7 @@ pub(crate) struct Change {
     pub(crate) output: Option<String>,
     pub(crate) reason: Option<String>,
     pub(crate) due_at: Option<i64>,
+    pub(crate) cancel_seen: bool,
 }
 
 /// An effect as listed.
@@ -227,6 +228,7 @@ impl Cleaner {
             output: change.output.as_ref().map(|output| self.json(output)),
             reason: self.optional(change.reason.as_deref()),
             due_at: change.due_at.map(|at| at.0),
+            cancel_seen: change.cancel_seen,
         }
     }
 

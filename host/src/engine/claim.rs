@@ -158,6 +158,7 @@ impl Engine {
             output: None,
             reason: Some(why.to_owned()),
             due_at: Some(until),
+            cancel_seen: false,
         };
         let append = Append {
             run: run.id,

@@ -341,6 +341,7 @@ impl Engine {
                 output: None,
                 reason: None,
                 due_at: Some(at),
+                cancel_seen: true,
             }
         });
         let append =

@@ -416,7 +416,9 @@ impl Session {
         output: Option<Value>,
     ) -> Result<(), EngineError> {
         let progress = Some(self.progress(Progress::clone));
-        self.write(Some(RunChange { state, progress, output, reason, due_at })).await
+        let cancel_seen = self.cancel.get().is_some();
+        let change = RunChange { state, progress, output, reason, due_at, cancel_seen };
+        self.write(Some(change)).await
     }
 
     /// How a write failed; asked once.
@@ -476,6 +478,7 @@ impl Writing {
                 output: None,
                 reason: None,
                 due_at: None,
+                cancel_seen: true,
             })
         });
         if change.is_some() {

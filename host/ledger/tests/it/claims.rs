@@ -71,6 +71,8 @@ async fn a_run_is_claimable_by_state_and_time() {
             (RunState::Halted, Some(Timestamp(0)), false, false, false),
             (RunState::Completed, None, false, false, false),
             (RunState::Failed, None, false, false, false),
+            (RunState::Cancelled, None, false, false, false),
+            (RunState::Stuck, Some(Timestamp(0)), false, false, false),
             (RunState::Quarantined, Some(Timestamp(0)), false, false, false),
         ]
         .into_iter()

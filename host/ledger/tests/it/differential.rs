@@ -7,8 +7,8 @@ use twice_core::ids::{Fence, RunId};
 use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 use twice_ledger::{
-    Append, ClaimBy, EffectFilter, Ledger, NewRun, OperatorAppend, OverFilter, Prune, RunFilter,
-    Turn, Wanted,
+    Append, Cancel, ClaimBy, EffectFilter, Ledger, NewRun, OperatorAppend, OverFilter, Prune,
+    RunFilter, Turn, Wanted,
 };
 
 use crate::support::{
@@ -104,7 +104,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
     let ledger = &backend.ledger;
     let run = run_id(draw.pick(&RUNS));
     let worker = by(draw.pick(&["w1", "w2", "w3"]));
-    match draw.below(14) {
+    match draw.below(15) {
         0 | 1 => {
             let key = draw.pick(&[None, None, Some("k1".to_owned()), Some("k2".to_owned())]);
             let input = draw.pick(&[
@@ -172,6 +172,10 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
             format!("prune {:?}", ledger.prune(prune).await)
         }
         7 => format!("observe {:?}", observe(backend, &run, draw).await),
+        14 if draw.below(3) == 0 => {
+            let cancel = Cancel { who: "ada".to_owned(), why: "no more".to_owned() };
+            format!("cancel {:?}", ledger.request_cancel(&run, &cancel, backend.at()).await)
+        }
         _ => format!("append {:?}", write(backend, &run, draw).await),
     }
 }
@@ -197,7 +201,9 @@ async fn write(
             RunState::Ready,
             RunState::Failed,
             RunState::Completed,
+            RunState::Cancelled,
             RunState::Halted,
+            RunState::Stuck,
         ]);
         let due = draw.pick(&[None, Some(backend.at().plus_ms(300)), Some(Timestamp(5))]);
         Some(change(state, due))

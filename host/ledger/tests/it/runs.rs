@@ -111,6 +111,7 @@ async fn a_step_is_written_whole() {
             output: Some(json!([1, 2.5])),
             reason: Some("all is done".to_owned()),
             due_at: None,
+            cancel_seen: false,
         });
         let head = backend.ledger.append(step).await.unwrap();
         let run = backend.ledger.run(&run_id("r1")).await.unwrap().unwrap();

@@ -214,7 +214,8 @@ pub(crate) fn step_id(node: &str, visit: u32, element: Option<&str>) -> StepId {
 }
 
 pub(crate) fn change(state: RunState, due_at: Option<Timestamp>) -> RunChange {
-    RunChange { state, progress: Some(Progress::default()), output: None, reason: None, due_at }
+    let progress = Some(Progress::default());
+    RunChange { state, progress, output: None, reason: None, due_at, cancel_seen: false }
 }
 
 /// The answer that a worker got which had lost its run.
