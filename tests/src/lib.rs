@@ -10,6 +10,7 @@ pub mod invariants;
 pub mod mutations;
 pub mod nodes;
 pub mod project;
+pub mod saga;
 pub mod store;
 pub mod tools;
 pub mod world;

@@ -12,6 +12,7 @@ mod many;
 mod newcomer;
 mod postgres;
 mod retention;
+mod saga;
 mod secrets;
 mod shop;
 mod sweep;
