@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use twice_provider_sim::{Counters, Sim, SimConfig, Switch, WaitFor};
 
-use crate::nodes::component;
+use crate::nodes::{component, repository};
 
 /// What the provider of these tests wants to be called with.
 pub const API_KEY: &str = "test-key-0123456789";
@@ -50,6 +50,18 @@ impl Project {
         project
     }
 
+    /// A copy of the project in this folder of `nodes/`, without what working with it left there.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    #[must_use]
+    pub fn of_repository(program: &str, folder: &str) -> Self {
+        let project = Self::empty(program);
+        let is_source = |name: &str| !name.starts_with('.') && !name.starts_with("twice.db");
+        copy_folder(&repository().join("nodes").join(folder), project.root(), &is_source);
+        project
+    }
+
     /// With this variable in the environment of every command.
     #[must_use]
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
@@ -71,7 +83,7 @@ impl Project {
     #[must_use]
     pub fn copy(&self) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        copy_folder(self.root(), folder.path());
+        copy_folder(self.root(), folder.path(), &|_| true);
         Self { folder, program: self.program.clone(), env: self.env.clone() }
     }
 
@@ -106,8 +118,14 @@ impl Project {
     /// Registers one of the repository's nodes.
     #[track_caller]
     pub fn add_node(&self, name: &str) {
+        self.add_node_of(name, name);
+    }
+
+    /// Registers the node in this folder of `nodes/` under a name.
+    #[track_caller]
+    pub fn add_node_of(&self, folder: &str, name: &str) {
         let file = format!(".components/{name}.wasm");
-        self.write(&file, component(name));
+        self.write(&file, component(folder));
         self.ok(&["node", "add", name, &file]);
     }
 
@@ -190,13 +208,16 @@ impl Project {
     }
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+fn copy_folder(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) {
     std::fs::create_dir_all(to).expect("the folder can be made");
     for entry in std::fs::read_dir(from).expect("the folder can be read") {
         let entry = entry.expect("the folder can be read");
+        if !wanted(&entry.file_name().to_string_lossy()) {
+            continue;
+        }
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copy_folder(&entry.path(), &target);
+            copy_folder(&entry.path(), &target, wanted);
         } else {
             std::fs::copy(entry.path(), target).expect("the file can be copied");
         }

@@ -24,6 +24,7 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/_sim", get(health))
         .route("/_sim/switches", get(switches).put(set_switches))
         .route("/_sim/counters", get(counters))
+        .route("/_sim/objects", get(objects))
         .route("/_sim/requests", get(requests))
         .route("/_sim/reset", post(reset))
         .route("/_sim/continue", post(go_on))
@@ -122,17 +123,35 @@ async fn counters(State(app): State<Shared>) -> Response {
     respond(app.store.counters().await.map(|counters| Answer::new(200, json!(counters))))
 }
 
-async fn requests(
-    State(app): State<Shared>,
-    query: Result<Query<PageQuery>, QueryRejection>,
-) -> Response {
-    let page = match query {
-        Ok(Query(page)) => page,
-        Err(rejection) => return respond(Ok(refuse(&rejection.body_text()))),
-    };
-    let limit = page.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
-    let found = app.store.requests(page.after.unwrap_or(0), limit).await;
+type PageAsked = Result<Query<PageQuery>, QueryRejection>;
+
+/// Where a page starts, and how long it is.
+fn page(query: PageAsked) -> Result<(i64, i64), Answer> {
+    match query {
+        Ok(Query(page)) => {
+            let limit = page.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
+            Ok((page.after.unwrap_or(0), limit))
+        }
+        Err(rejection) => Err(refuse(&rejection.body_text())),
+    }
+}
+
+fn listing(found: Result<Vec<impl Serialize>, StoreError>) -> Response {
     respond(found.map(|data| Answer::new(200, json!({ "data": data }))))
+}
+
+async fn objects(State(app): State<Shared>, query: PageAsked) -> Response {
+    match page(query) {
+        Ok((after, limit)) => listing(app.store.objects(after, limit).await),
+        Err(refused) => respond(Ok(refused)),
+    }
+}
+
+async fn requests(State(app): State<Shared>, query: PageAsked) -> Response {
+    match page(query) {
+        Ok((after, limit)) => listing(app.store.requests(after, limit).await),
+        Err(refused) => respond(Ok(refused)),
+    }
 }
 
 async fn reset(State(app): State<Shared>) -> Response {

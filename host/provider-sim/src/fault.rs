@@ -39,6 +39,7 @@ pub enum Fault {
     Status,
     Storm429,
     Decline402,
+    Refuse,
     PauseBeforeReplyUntil,
 }
 
@@ -61,13 +62,15 @@ enum Takes {
     Seconds,
     /// A status, or `{ "status": …, "body": …, "headers": { … } }`.
     Answer,
+    /// A code, or `{ "status": …, "code": …, "message": … }`, or none.
+    Refusal,
     /// The path of a file, or none.
     File,
 }
 
 impl Fault {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::CommitThenDrop,
         Self::DropBeforeCommit,
         Self::CommitThen500,
@@ -91,6 +94,7 @@ impl Fault {
         Self::Status,
         Self::Storm429,
         Self::Decline402,
+        Self::Refuse,
         Self::PauseBeforeReplyUntil,
     ];
 
@@ -200,6 +204,12 @@ impl Fault {
                 Takes::Nothing,
                 "declines with 402 `card_declined`; kept under the key like any first answer",
             ),
+            Self::Refuse => (
+                "refuse",
+                Takes::Refusal,
+                "refuses for good, with 422 and this code, or with { \"status\": 4xx, \"code\": …, \"message\": … }; kept \
+                 under the key like any first answer",
+            ),
             Self::PauseBeforeReplyUntil => (
                 "pause_before_reply_until",
                 Takes::File,
@@ -261,6 +271,12 @@ impl Fault {
             Takes::Answer => (
                 FixedAnswer::read(value).is_some(),
                 "it takes a status from 200 to 599, or { \"status\": …, \"body\": …, \"headers\": { … } }"
+                    .to_owned(),
+            ),
+            Takes::Refusal => (
+                none || FixedRefusal::read(value).is_some(),
+                "it takes a code of lower-case letters, digits and `_`, or { \"status\": 400 to 499, \"code\": …, \
+                 \"message\": … }, or nothing"
                     .to_owned(),
             ),
             Takes::File => (
@@ -335,5 +351,48 @@ impl FixedAnswer {
             Some(_) => return None,
         };
         Some(Self { status, body, headers })
+    }
+}
+
+/// The value of the `refuse` switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FixedRefusal {
+    pub(crate) status: u16,
+    pub(crate) code: String,
+    pub(crate) message: String,
+}
+
+impl Default for FixedRefusal {
+    fn default() -> Self {
+        Self {
+            status: 422,
+            code: "refused".to_owned(),
+            message: "this is refused for good".to_owned(),
+        }
+    }
+}
+
+impl FixedRefusal {
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        let mut refusal = Self::default();
+        match value {
+            Value::String(code) => refusal.code.clone_from(code),
+            Value::Object(members) => {
+                for (name, value) in members {
+                    match name.as_str() {
+                        "status" => refusal.status = u16::try_from(value.as_u64()?).ok()?,
+                        "code" => value.as_str()?.clone_into(&mut refusal.code),
+                        "message" => value.as_str()?.clone_into(&mut refusal.message),
+                        _ => return None,
+                    }
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => return None,
+        }
+        let is_code = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let fits = (400..=499).contains(&refusal.status)
+            && !refusal.code.is_empty()
+            && refusal.code.chars().all(is_code);
+        fits.then_some(refusal)
     }
 }

@@ -99,7 +99,7 @@ fn filter(question: &Question) -> Result<Filter, Invalid> {
         match (name.as_str(), question.kind) {
             ("reference", Kind::List) => filter.reference = Some(value),
             ("idempotency_key", Kind::List) => filter.key = Some(value),
-            ("order_id", Kind::List) if question.of == Operation::Refund => {
+            ("order_id", Kind::List) if question.of.is_about_an_order() => {
                 filter.object = Some(value);
             }
             ("q", Kind::Search) => filter.text = Some(value),

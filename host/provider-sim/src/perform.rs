@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fault::{Fault, FixedAnswer};
+use crate::body;
+use crate::fault::{Fault, FixedAnswer, FixedRefusal};
 use crate::keys::{self, Claim, Held};
 use crate::limits::{FILE_LOOK_MS, PAUSE_MS_MAX};
 use crate::operation::Operation;
@@ -41,7 +42,7 @@ pub(crate) async fn perform(
         Early::Answer(answer) => return replier.answer(app, answer).await,
         Early::Reset => return replier.reset(app).await,
     }
-    let effect = match call.operation.read(&call.params, &call.body) {
+    let effect = match body::read(call.operation, &call.params, &call.body) {
         Ok(effect) => effect,
         Err(invalid) => return replier.answer(app, Answer::invalid(&invalid)).await,
     };
@@ -145,8 +146,13 @@ impl Work<'_> {
                 Answer::error(402, "card_declined", "the bank declined; no money was moved");
             return self.refuse(answer).await;
         }
-        let saved = |value: &Value| is_saved(value, false);
         let path = &self.call.path;
+        if let Some(fired) = app.switches.fire(Fault::Refuse, "POST", path).await? {
+            let FixedRefusal { status, code, message } =
+                FixedRefusal::read(&fired.value).unwrap_or_default();
+            return self.refuse(Answer::error(status, &code, &message)).await;
+        }
+        let saved = |value: &Value| is_saved(value, false);
         if app.switches.fire_if(Fault::Fail500, "POST", path, saved).await?.is_some() {
             return self.refuse(internal_error()).await;
         }
@@ -258,9 +264,12 @@ fn refused(refusal: &Refusal) -> Option<Answer> {
         Refusal::Absent { id } => {
             Some(Answer::error(404, "not_found", &format!("there is no object {id}")))
         }
-        Refusal::Already { id, status } => {
+        Refusal::Already { id, status, changed_by } => {
             let message = format!("{id} is {status} already");
-            Some(Answer::error(409, &format!("already_{status}"), &message))
+            let mut answer = Answer::error(409, &format!("already_{status}"), &message);
+            answer.body["error"]["resource_id"] = Value::from(id.as_str());
+            answer.body["error"]["changed_by"] = Value::from(changed_by.as_deref());
+            Some(answer)
         }
     }
 }

@@ -60,13 +60,24 @@ impl App {
 /// All routes.
 pub(crate) fn router(app: Shared) -> Router {
     use Operation::{
-        Message, Model, Refund, Release, Reservation, ReverseRefund, Shipment, Ticket,
+        Authorization, Booking, CancelShipment, Cancellation, Capture, Message, Model, Refund,
+        Release, Reservation, ReverseRefund, Shipment, Ticket, Void,
     };
     let services = Router::new()
         .route("/v1/refunds", effect(Refund).merge(question(Refund, Kind::List)))
         .route("/v1/orders/{order_id}/refunds", effect(Refund))
         .route("/v1/refunds/{id}", question(Refund, Kind::ById))
         .route("/v1/refunds/{id}/reverse", effect(ReverseRefund))
+        .route("/v1/reversals", question(ReverseRefund, Kind::List))
+        .route(
+            "/v1/authorizations",
+            effect(Authorization).merge(question(Authorization, Kind::List)),
+        )
+        .route("/v1/authorizations/{id}", question(Authorization, Kind::ById))
+        .route("/v1/authorizations/{id}/void", effect(Void))
+        .route("/v1/authorizations/{id}/capture", effect(Capture))
+        .route("/v1/voids", question(Void, Kind::List))
+        .route("/v1/captures", question(Capture, Kind::List))
         .route("/v1/messages", effect(Message).merge(question(Message, Kind::List)))
         .route("/v1/messages/{id}", question(Message, Kind::ById))
         .route("/v1/tickets", effect(Ticket).merge(question(Ticket, Kind::List)))
@@ -75,8 +86,15 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/reservations/{id}", question(Reservation, Kind::ById))
         .route("/v1/reservations/{id}/release", effect(Release))
         .route("/v1/releases", question(Release, Kind::List))
-        .route("/v1/reversals", question(ReverseRefund, Kind::List))
         .route("/v1/shipments", effect(Shipment).merge(question(Shipment, Kind::List)))
+        .route("/v1/shipments/{id}", question(Shipment, Kind::ById))
+        .route("/v1/shipments/{id}/cancel", effect(CancelShipment))
+        .route("/v1/shipment-cancellations", question(CancelShipment, Kind::List))
+        .route("/v1/bookings", effect(Booking).merge(question(Booking, Kind::List)))
+        .route("/v1/trips/{trip_id}/bookings/{kind}", effect(Booking))
+        .route("/v1/bookings/{id}", question(Booking, Kind::ById))
+        .route("/v1/bookings/{id}/cancel", effect(Cancellation))
+        .route("/v1/cancellations", question(Cancellation, Kind::List))
         .route("/v1/model", effect(Model));
     let fallback =
         || async { Answer::error(404, "unknown_route", "there is no such route").into_response() };

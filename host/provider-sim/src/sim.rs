@@ -18,7 +18,7 @@ use crate::control::WaitFor;
 use crate::keys::InFlight;
 use crate::limits::{PAGE_MAX, STOP_MS_MAX};
 use crate::server::{App, Shared, router};
-use crate::store::{Counters, Request, Store, StoreError};
+use crate::store::{Counters, Object, Request, Store, StoreError};
 use crate::switches::{ReplaceError, Switch, SwitchState, Switches};
 
 /// How to start a simulator.
@@ -173,6 +173,14 @@ impl Sim {
     /// [`StoreError`] when the database cannot be read.
     pub async fn counters(&self) -> Result<Counters, StoreError> {
         self.app.store.counters().await
+    }
+
+    /// The books after the object with this `seq` (0: from their start), oldest first, at most a page of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn objects(&self, after: i64) -> Result<Vec<Object>, StoreError> {
+        self.app.store.objects(after, PAGE_MAX).await
     }
 
     /// The log after the request with this `seq` (0: from its start), oldest first, at most a page of it.

@@ -4,10 +4,7 @@ mod broken;
 mod examples;
 mod provider;
 
-use std::path::Path;
-
 use serde_json::Value;
-use twice_tests::nodes::repository;
 use twice_tests::project::{Project, Ran};
 
 const TWICE: &str = env!("CARGO_BIN_EXE_twice-under-test");
@@ -18,27 +15,9 @@ const CHECKS: [&str; 5] =
 
 /// A copy of a project of the repository, with components registered for it.
 fn project(folder: &str, components: &[&str]) -> Project {
-    let project = Project::empty(TWICE);
-    copy(&repository().join("nodes").join(folder), "", &project);
+    let project = Project::of_repository(TWICE, folder);
     components.iter().for_each(|name| project.add_node(name));
     project
-}
-
-fn copy(from: &Path, to: &str, project: &Project) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        let path = if to.is_empty() { name.clone() } else { format!("{to}/{name}") };
-        let state = name.starts_with('.') || name.starts_with("twice.db");
-        if state {
-            continue;
-        }
-        if entry.path().is_dir() {
-            copy(&entry.path(), &path, project);
-        } else {
-            project.write(&path, std::fs::read(entry.path()).unwrap());
-        }
-    }
 }
 
 /// A project of one workflow whose nodes do as the input says, with one tool.

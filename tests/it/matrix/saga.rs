@@ -15,8 +15,8 @@ use twice_ledger::LedgerError;
 use twice_provider_sim::{Fault, Switch};
 use twice_tests::graphs::{each, orders, refund};
 use twice_tests::host::{Host, Pace, Store, run_id};
-use twice_tests::sagas::{setup, undone_refund};
 use twice_tests::tools::{Class, later, until_attempt};
+use twice_tests::undoing::{setup, undone_refund};
 
 use super::run;
 

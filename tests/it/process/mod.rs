@@ -12,6 +12,8 @@ mod many;
 mod newcomer;
 mod postgres;
 mod retention;
+mod saga;
+mod saga_undo;
 mod secrets;
 mod shop;
 mod sweep;

@@ -25,8 +25,8 @@ pub(crate) struct NewEffect {
 pub(crate) enum Change {
     /// Nothing.
     Nothing,
-    /// The status of an earlier object of this operation and id.
-    Status { of: Operation, id: String, to: &'static str },
+    /// The status of an earlier object of this operation and id, if it is the one to start from.
+    Status { of: Operation, id: String, from: &'static str, to: &'static str },
     /// The model moves on to the next line of its script.
     NextLine,
 }
@@ -64,8 +64,8 @@ pub(crate) struct Committed {
 pub(crate) enum Refusal {
     /// There is no such object.
     Absent { id: String },
-    /// The object was changed so before.
-    Already { id: String, status: &'static str },
+    /// The object has another status than the one to start from, since that change.
+    Already { id: String, status: String, changed_by: Option<String> },
     /// There was a reset since the request arrived.
     Outdated,
 }
@@ -92,11 +92,13 @@ impl Store {
             return Ok(Err(Refusal::Outdated));
         }
         let earlier = count(&mut tx, effect.operation).await?;
+        let id = format!("{}_{:06}", effect.operation.id_prefix(), earlier + 1);
         let mut body = effect.body;
         match &effect.change {
             Change::Nothing => {}
-            Change::Status { of, id, to } => {
-                if let Err(refusal) = change_status(&mut tx, *of, id, to).await? {
+            Change::Status { of, id: changed, from, to } => {
+                let change = StatusChange { of: *of, id: changed, from, to, by: &id };
+                if let Err(refusal) = change.make(&mut tx).await? {
                     return Ok(Err(refusal));
                 }
             }
@@ -106,7 +108,6 @@ impl Store {
                 body.insert("output".to_owned(), line(&script, earlier));
             }
         }
-        let id = format!("{}_{:06}", effect.operation.id_prefix(), earlier + 1);
         body.insert("id".to_owned(), Value::from(id.clone()));
         body.insert("created".to_owned(), Value::from(now_ms));
         let body = Value::Object(body);
@@ -206,32 +207,47 @@ async fn count(
         .doing("count effects")
 }
 
-async fn change_status(
-    tx: &mut Transaction<'static, Sqlite>,
+/// A change of an object's status.
+struct StatusChange<'a> {
     of: Operation,
-    id: &str,
-    to: &'static str,
-) -> Result<Result<(), Refusal>, StoreError> {
-    let body: Option<String> =
-        sqlx::query_scalar("SELECT body FROM effect WHERE id = $1 AND operation = $2")
+    id: &'a str,
+    from: &'a str,
+    to: &'a str,
+    /// The id of what makes the change.
+    by: &'a str,
+}
+
+impl StatusChange<'_> {
+    async fn make(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+    ) -> Result<Result<(), Refusal>, StoreError> {
+        let Self { of, id, from, to, by } = *self;
+        let body: Option<String> =
+            sqlx::query_scalar("SELECT body FROM effect WHERE id = $1 AND operation = $2")
+                .bind(id)
+                .bind(of.as_str())
+                .fetch_optional(&mut **tx)
+                .await
+                .doing("read an object")?;
+        let Some(body) = body else { return Ok(Err(Refusal::Absent { id: id.to_owned() })) };
+        let mut body: Map<String, Value> = super::settings::parse(&body, "effect", "body")?;
+        let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
+        let status = text("status").unwrap_or_default();
+        if status != from {
+            let changed_by = text("changed_by");
+            return Ok(Err(Refusal::Already { id: id.to_owned(), status, changed_by }));
+        }
+        body.insert("status".to_owned(), Value::from(to));
+        body.insert("changed_by".to_owned(), Value::from(by));
+        sqlx::query("UPDATE effect SET body = $1 WHERE id = $2")
+            .bind(Value::Object(body).to_string())
             .bind(id)
-            .bind(of.as_str())
-            .fetch_optional(&mut **tx)
+            .execute(&mut **tx)
             .await
-            .doing("read an object")?;
-    let Some(body) = body else { return Ok(Err(Refusal::Absent { id: id.to_owned() })) };
-    let mut body: Map<String, Value> = super::settings::parse(&body, "effect", "body")?;
-    if body.get("status").and_then(Value::as_str) == Some(to) {
-        return Ok(Err(Refusal::Already { id: id.to_owned(), status: to }));
+            .doing("change an object")?;
+        Ok(Ok(()))
     }
-    body.insert("status".to_owned(), Value::from(to));
-    sqlx::query("UPDATE effect SET body = $1 WHERE id = $2")
-        .bind(Value::Object(body).to_string())
-        .bind(id)
-        .execute(&mut **tx)
-        .await
-        .doing("change an object")?;
-    Ok(Ok(()))
 }
 
 /// The line at this position; the script starts over at its end. Without a script each line tells its number.

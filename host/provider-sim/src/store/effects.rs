@@ -1,9 +1,32 @@
 //! Finding effects.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sqlx::Row;
 
 use super::{Doing, Store, StoreError};
 use crate::operation::Operation;
+
+/// An object in the provider's books, and how it stands now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Position in the books, rising.
+    pub seq: i64,
+    /// Its id.
+    pub id: String,
+    /// The operation that made it, e.g. `refund`.
+    pub operation: String,
+    /// The business object it is about; of an object that changed another one, the id of that.
+    pub object: String,
+    /// The caller's reference.
+    pub reference: Option<String>,
+    /// The idempotency key it was made under.
+    pub idempotency_key: Option<String>,
+    /// Its status, e.g. `authorized` or `voided`.
+    pub status: Option<String>,
+    /// The id of the object that gave it a status other than its first, e.g. of a void.
+    pub changed_by: Option<String>,
+}
 
 /// What a listing asks for. Every field that is set narrows it.
 #[derive(Debug, Clone, Default)]
@@ -55,6 +78,32 @@ impl Store {
         .await
         .doing("list effects")?;
         bodies.iter().map(|body| super::settings::parse(body, "effect", "body")).collect()
+    }
+
+    /// The books after a position, oldest first.
+    pub(crate) async fn objects(&self, after: i64, limit: i64) -> Result<Vec<Object>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT seq, id, operation, object, reference, key, \
+                    json_extract(body, '$.status') AS status, \
+                    json_extract(body, '$.changed_by') AS changed_by \
+             FROM effect WHERE seq > $1 ORDER BY seq LIMIT $2",
+        )
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .doing("list objects")?;
+        let object = |row: sqlx::sqlite::SqliteRow| Object {
+            seq: row.get("seq"),
+            id: row.get("id"),
+            operation: row.get("operation"),
+            object: row.get("object"),
+            reference: row.get("reference"),
+            idempotency_key: row.get("key"),
+            status: row.get("status"),
+            changed_by: row.get("changed_by"),
+        };
+        Ok(rows.into_iter().map(object).collect())
     }
 
     /// How many effects were committed since the last reset, of one operation or of all.

@@ -18,6 +18,7 @@ use sqlx::{Sqlite, SqlitePool, Transaction};
 pub(crate) use commit::{Change, Commit, NewEffect, Refusal, Saved, SavedAs};
 pub use counters::{Counters, OperationCounters};
 pub(crate) use effects::Filter;
+pub use effects::Object;
 pub(crate) use requests::Arrival;
 pub use requests::{Outcome, Request};
 

@@ -168,6 +168,16 @@ fn switches_read_from_text() {
         "pause_before_reply_until=/tmp/a,b=c",
         Switch::new(Fault::PauseBeforeReplyUntil).value("/tmp/a,b=c"),
     );
+    reads(
+        r#"refuse@/v1/shipments={"status":409,"code":"gone"},times=3"#,
+        Switch::new(Fault::Refuse)
+            .value(json!({ "status": 409, "code": "gone" }))
+            .path("/v1/shipments")
+            .times(3),
+    );
+    reads("refuse", Switch::new(Fault::Refuse));
+    refuses("refuse=Not Me", "a code of lower-case letters");
+    refuses(r#"refuse={"status":500}"#, "400 to 499");
     refuses("delay_ms", "none is given");
     refuses("ignore_key", "there is no switch");
     refuses("no_such=on", "the switches are commit_then_drop");

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its world has failed")]
 
+mod changes;
 mod control;
 mod faults;
 mod keys;

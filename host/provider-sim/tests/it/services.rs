@@ -57,6 +57,43 @@ async fn each_service_makes_its_object() {
             "shp_000001",
             json!({ "order_id": "o1", "address": "1 High Street", "status": "shipped" }),
         ),
+        (
+            "/v1/shipments/shp_000001/cancel",
+            json!({ "reference": "r" }),
+            "csh_000001",
+            json!({ "shipment_id": "shp_000001", "reference": "r", "status": "succeeded" }),
+        ),
+        (
+            "/v1/authorizations",
+            json!({ "order_id": "o1", "amount_cents": 7, "reference": "r" }),
+            "auth_000001",
+            json!({ "order_id": "o1", "amount_cents": 7, "reference": "r", "status": "authorized" }),
+        ),
+        (
+            "/v1/authorizations/auth_000001/capture",
+            json!({}),
+            "cap_000001",
+            json!({ "authorization_id": "auth_000001", "status": "succeeded" }),
+        ),
+        (
+            "/v1/bookings",
+            json!({ "trip_id": "t1", "kind": "flight", "details": "LIS to OSL", "reference": "r" }),
+            "bk_000001",
+            json!({ "trip_id": "t1", "kind": "flight", "details": "LIS to OSL", "reference": "r",
+                    "status": "booked" }),
+        ),
+        (
+            "/v1/trips/t1/bookings/car",
+            json!({}),
+            "bk_000002",
+            json!({ "trip_id": "t1", "kind": "car", "status": "booked" }),
+        ),
+        (
+            "/v1/bookings/bk_000001/cancel",
+            json!({}),
+            "can_000001",
+            json!({ "booking_id": "bk_000001", "status": "succeeded" }),
+        ),
     ] {
         let seen = world.client.post(path, None, body).await.unwrap();
         assert_eq!(seen.status, 201, "{path}: {}", seen.text);
@@ -66,7 +103,7 @@ async fn each_service_makes_its_object() {
         assert!(made.remove("created").is_some_and(|created| created.is_i64()), "{path}");
         assert_eq!(Value::Object(made.clone()), object, "{path}");
     }
-    assert_eq!(world.effects().await, 8);
+    assert_eq!(world.effects().await, 14);
     assert_eq!(world.client.get("/v1/messages").await.unwrap().found(), 1);
 }
 
@@ -92,11 +129,15 @@ async fn what_is_not_valid_is_refused() {
         refuses(refund, body, 400, "parameter_invalid").await;
     }
     let other = json!({ "order_id": "o2", "amount_cents": 5 });
-    refuses("/v1/orders/o1/refunds", other, 400, "order_id_mismatch").await;
+    refuses("/v1/orders/o1/refunds", other, 400, "path_mismatch").await;
+    let ship = json!({ "trip_id": "t", "kind": "ship" });
+    refuses("/v1/bookings", ship, 400, "parameter_invalid").await;
+    refuses("/v1/trips/t/bookings/car", json!({ "kind": "hotel" }), 400, "path_mismatch").await;
     refuses("/v1/messages", json!({ "to": "a", "subject": "s" }), 400, "parameter_missing").await;
     refuses("/v1/tickets", json!({ "body": "b" }), 400, "parameter_missing").await;
     refuses("/v1/refunds/re_000009/reverse", json!({}), 404, "not_found").await;
     refuses("/v1/reservations/re_000009/release", json!({}), 404, "not_found").await;
+    refuses("/v1/authorizations/auth_000009/void", json!({}), 404, "not_found").await;
     refuses("/v1/nothing", json!({}), 404, "unknown_route").await;
     refuses("/v1/refunds/re_000009", json!({}), 405, "method_not_allowed").await;
     refuses(refund, json!({ "order_id": "o".repeat(2 << 20) }), 413, "body_too_large").await;
@@ -109,21 +150,6 @@ async fn a_body_that_is_not_json_is_refused_and_logged() {
         crate::see(world.client.request("POST", "/v1/refunds").body("{order:")).await.unwrap();
     assert_eq!((seen.status, seen.code().as_str()), (400, "body_invalid"));
     assert_eq!(world.sim.counters().await.unwrap().operations["refund"].requests, 1);
-}
-
-#[tokio::test]
-async fn a_reversal_happens_once_and_shows_on_the_refund() {
-    let world = World::new().await;
-    let id = world.client.refund("key-1").await.unwrap().id();
-    let path = format!("/v1/refunds/{id}/reverse");
-    assert_eq!(world.client.post(&path, Some("undo"), json!({})).await.unwrap().status, 201);
-    assert!(world.client.post(&path, Some("undo"), json!({})).await.unwrap().replayed);
-    let again = world.client.post(&path, Some("undo-2"), json!({})).await.unwrap();
-    assert_eq!((again.status, again.code().as_str()), (409, "already_reversed"));
-    let refund = world.client.get(&format!("/v1/refunds/{id}")).await.unwrap();
-    assert_eq!(refund.json()["status"], json!("reversed"));
-    let counters = world.sim.counters().await.unwrap();
-    assert_eq!((counters.operations["reverse_refund"].effects, counters.duplicates), (1, 0));
 }
 
 #[tokio::test]
