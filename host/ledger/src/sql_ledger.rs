@@ -23,8 +23,9 @@ use crate::work::{Reply, Start, Work};
 use crate::writers::Writers;
 use crate::{
     Append, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune,
-    RunFilter, RunRecord, Started, Tombstone, Wanted, migrate, retention, rules, sql,
+    LedgerOptions, LockFilter, LockRow, Locked, ModuleRow, NewRun, Notices, ObjectLock,
+    OperatorAppend, OverFilter, Overview, Prune, RunFilter, RunRecord, Started, Tombstone, Unlock,
+    Wanted, locks, migrate, retention, rules, sql,
 };
 
 /// The ledger in a database. One of them per process and database: it has the only writers.
@@ -171,7 +172,11 @@ impl Ledger for SqlLedger {
         };
         match self.writers.write(Work::Start(Box::new(start))).await? {
             Reply::Started(started) => Ok(*started),
-            Reply::Claim(_) | Reply::Head(_) | Reply::Tombstone(_) | Reply::Done => {
+            Reply::Claim(_)
+            | Reply::Head(_)
+            | Reply::Tombstone(_)
+            | Reply::Locked(_)
+            | Reply::Done => {
                 unreachable!("a start is answered as one")
             }
         }
@@ -186,7 +191,11 @@ impl Ledger for SqlLedger {
         let work = Work::Claim { by: by.clone(), wanted: wanted.clone(), at };
         match self.writers.write(work).await? {
             Reply::Claim(outcome) => Ok(outcome),
-            Reply::Started(_) | Reply::Head(_) | Reply::Tombstone(_) | Reply::Done => {
+            Reply::Started(_)
+            | Reply::Head(_)
+            | Reply::Tombstone(_)
+            | Reply::Locked(_)
+            | Reply::Done => {
                 unreachable!("a claim is answered as one")
             }
         }
@@ -201,7 +210,11 @@ impl Ledger for SqlLedger {
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
         match self.writers.write(Work::Append { write, fence, progress_made }).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
+            Reply::Started(_)
+            | Reply::Claim(_)
+            | Reply::Tombstone(_)
+            | Reply::Locked(_)
+            | Reply::Done => {
                 unreachable!("an append is answered by a head")
             }
         }
@@ -212,7 +225,11 @@ impl Ledger for SqlLedger {
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
         match self.writers.write(Work::Decide { write, expected_head }).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
+            Reply::Started(_)
+            | Reply::Claim(_)
+            | Reply::Tombstone(_)
+            | Reply::Locked(_)
+            | Reply::Done => {
                 unreachable!("a decision is answered by a head")
             }
         }
@@ -230,10 +247,51 @@ impl Ledger for SqlLedger {
             Work::Observe { run: run.clone(), effect: effect.clone(), entry: Box::new(entry) };
         match self.writers.write(work).await? {
             Reply::Head(head) => Ok(head),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Tombstone(_) | Reply::Done => {
+            Reply::Started(_)
+            | Reply::Claim(_)
+            | Reply::Tombstone(_)
+            | Reply::Locked(_)
+            | Reply::Done => {
                 unreachable!("an observation is answered by a head")
             }
         }
+    }
+
+    async fn lock(&self, wanted: ObjectLock, at: Timestamp) -> Result<Locked, LedgerError> {
+        let asked = self.cleaner.asked(wanted, at);
+        match self.writers.write(Work::Lock(Box::new(asked))).await? {
+            Reply::Locked(locked) => Ok(locked),
+            Reply::Started(_)
+            | Reply::Claim(_)
+            | Reply::Head(_)
+            | Reply::Tombstone(_)
+            | Reply::Done => unreachable!("asking for a lock is answered as that"),
+        }
+    }
+
+    async fn unlock(&self, unlock: Unlock, at: Timestamp) -> Result<Head, LedgerError> {
+        let freed = self.cleaner.freed(unlock, at)?;
+        match self.writers.write(Work::Unlock(Box::new(freed))).await? {
+            Reply::Head(head) => Ok(head),
+            Reply::Started(_)
+            | Reply::Claim(_)
+            | Reply::Tombstone(_)
+            | Reply::Locked(_)
+            | Reply::Done => unreachable!("a lock that is taken from a run is answered by a head"),
+        }
+    }
+
+    async fn locks(&self, filter: &LockFilter) -> Result<Vec<LockRow>, LedgerError> {
+        let after =
+            filter.after.as_ref().map_or(("", ""), |(name, object)| (name.as_str(), object));
+        let args = vec![
+            filter.run.as_ref().map(RunId::as_str).into(),
+            filter.object.as_deref().map(|object| self.cleaner.lock_object(object)).into(),
+            after.0.into(),
+            after.1.into(),
+            i64::from(rules::page(filter.limit)).into(),
+        ];
+        locks::listed(self.read("list locks", sql::OBJECT_LOCKS, args).await?)
     }
 
     async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {
@@ -252,7 +310,11 @@ impl Ledger for SqlLedger {
         let prune = self.cleaner.prune(prune)?;
         match self.writers.write(Work::Prune(Box::new(prune))).await? {
             Reply::Tombstone(tombstone) => Ok(*tombstone),
-            Reply::Started(_) | Reply::Claim(_) | Reply::Head(_) | Reply::Done => {
+            Reply::Started(_)
+            | Reply::Claim(_)
+            | Reply::Head(_)
+            | Reply::Locked(_)
+            | Reply::Done => {
                 unreachable!("removing a run is answered by its tombstone")
             }
         }

@@ -6,6 +6,7 @@ use twice_core::progress::Progress;
 use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 
+use crate::locks::{Asked, Freed, Locked};
 use crate::stored::{Ready, Write};
 use crate::{ClaimBy, ClaimOutcome, LedgerError, Prune, RunRecord, Started, Tombstone, Wanted};
 
@@ -74,6 +75,8 @@ pub(crate) enum Work {
     Decide { write: Write, expected_head: Head },
     Prune(Box<Prune>),
     Observe { run: RunId, effect: EffectId, entry: Box<Ready> },
+    Lock(Box<Asked>),
+    Unlock(Box<Freed>),
     PutDefinition { digest: String, text: String },
     PutModule { name: Name, digest: String, bytes: Vec<u8>, at: Timestamp },
 }
@@ -85,6 +88,7 @@ pub(crate) enum Reply {
     Claim(ClaimOutcome),
     Head(Head),
     Tombstone(Box<Tombstone>),
+    Locked(Locked),
     Done,
 }
 
@@ -99,6 +103,8 @@ impl Work {
             Self::Decide { .. } => "write a person's decision",
             Self::Prune(_) => "remove a run",
             Self::Observe { .. } => "keep an observation",
+            Self::Lock(_) => "take a lock on a business object",
+            Self::Unlock(_) => "take a lock from a run",
             Self::PutDefinition { .. } => "store a definition",
             Self::PutModule { .. } => "register a component",
         }
@@ -109,6 +115,8 @@ impl Work {
         match self {
             Self::Start(start) => Some(&start.id),
             Self::Prune(prune) => Some(&prune.run),
+            Self::Lock(asked) => Some(&asked.wanted.run),
+            Self::Unlock(freed) => Some(&freed.run),
             Self::Claim { wanted: Wanted::Run { id, .. }, .. } => Some(id),
             Self::Renew { run, .. } | Self::Observe { run, .. } => Some(run),
             Self::Append { write, .. } | Self::Decide { write, .. } => Some(&write.run),
@@ -126,6 +134,8 @@ impl Work {
             | Self::Renew { .. }
             | Self::Prune(_)
             | Self::Observe { .. }
+            | Self::Lock(_)
+            | Self::Unlock(_)
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }
@@ -140,6 +150,8 @@ impl Work {
             | Self::Prune(_)
             | Self::Append { .. }
             | Self::Decide { .. }
+            | Self::Lock(_)
+            | Self::Unlock(_)
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }
@@ -149,6 +161,23 @@ impl Work {
     pub(crate) fn effects(&self) -> impl Iterator<Item = &EffectId> {
         let written = self.write().into_iter().flat_map(|write| &write.effects);
         written.map(|effect| &effect.id).chain(self.observed())
+    }
+
+    /// The lock on a business object that it is about.
+    pub(crate) fn lock(&self) -> Option<(&Name, &str)> {
+        match self {
+            Self::Lock(asked) => Some((&asked.wanted.name, &asked.wanted.object)),
+            Self::Unlock(freed) => Some((&freed.name, &freed.object)),
+            Self::Start(_)
+            | Self::Claim { .. }
+            | Self::Renew { .. }
+            | Self::Prune(_)
+            | Self::Append { .. }
+            | Self::Decide { .. }
+            | Self::Observe { .. }
+            | Self::PutDefinition { .. }
+            | Self::PutModule { .. } => None,
+        }
     }
 
     /// How much it adds to a transaction.

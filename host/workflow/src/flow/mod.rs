@@ -256,11 +256,6 @@ fn refuse_ahead(ahead: Sink<'_>, slot: &SlotDraft) {
     if let Some(place) = slot.pivot {
         not_yet(ahead, place, "`pivot` (the point of no return)", "remove it");
     }
-    if let Some(draft) = &slot.lock {
-        let fix =
-            "until then, start one run for each business object: a run's id or `--key` names it";
-        not_yet(ahead, draft.place, "`lock` (a lock on the business object)", fix);
-    }
     if let Some(target) = slot.target.as_ref().filter(|_| slot.child) {
         let fix = "until then, make its nodes part of this workflow";
         not_yet(ahead, target.place, "`workflow` (a run of another workflow)", fix);
