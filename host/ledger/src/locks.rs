@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use twice_core::chain::{self, Content, Head, NewEntry};
 use twice_core::event::RunEvent;
-use twice_core::identity::tagged_sha256;
+use twice_core::identity::{hash_text, tagged_sha256};
 use twice_core::ids::{Fence, Name, RunId};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
@@ -167,12 +167,9 @@ pub(crate) fn object(text: String) -> String {
     if text.len() <= OBJECT_BYTES_MAX {
         return text;
     }
-    let digest: String = tagged_sha256("twice/lock-object/v1", text.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = hash_text(&tagged_sha256("twice/lock-object/v1", text.as_bytes()));
     let end = (0..=OBJECT_BYTES_KEPT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    format!("{}… sha256:{digest}", &text[..end])
+    format!("{}… {digest}", &text[..end])
 }
 
 /// What may become of a lock that a run asks for.

@@ -4,16 +4,18 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use twice_core::ids::Name;
+use serde_json::Value;
+use twice_core::ids::{Name, RunId};
 use twice_core::time::Timestamp;
-use twice_ledger::{Locked, ObjectLock, Waits};
+use twice_ledger::{LedgerError, LockRow, Locked, ObjectLock, Unlock, Waits};
 use twice_workflow::model::Lock;
 
 use super::boundary::Boundary;
 use super::drive::Stop;
 use super::error::EngineError;
-use super::lock;
+use super::operator::Decision;
 use super::session::Session;
+use super::{Engine, lock};
 
 /// How often a run looks again at first whose lock another has. Milliseconds.
 const POLL_MIN_MS: u64 = 1_000;
@@ -82,6 +84,32 @@ pub(super) async fn take(
             Ok(Some(Obstacle::Stop(Stop::Wait { until: next_look(now, since, until), why })))
         }
         Locked::Deadlock { circle } => Ok(Some(Obstacle::Deadlock(describe(&circle)))),
+    }
+}
+
+impl Engine {
+    /// Takes a lock from the run that has it, on a person's word. Returns that run.
+    ///
+    /// # Errors
+    /// [`LedgerError::State`] when a worker holds that run; [`LedgerError::Absent`] when it has the lock no longer;
+    /// [`EngineError::HoldsSecret`].
+    pub async fn unlock(&self, held: &LockRow, decision: &Decision) -> Result<RunId, EngineError> {
+        let run = self.parts.ledger.run(&held.run).await?;
+        let run =
+            run.ok_or_else(|| LedgerError::Absent { what: "run", id: held.run.to_string() })?;
+        let definition = self.pinned(&run.id, &run.definition).await?;
+        self.learn_secrets(&definition);
+        self.refuse_secret("the decision's author", &Value::from(decision.who.as_str()))?;
+        self.refuse_secret("the decision's reason", &Value::from(decision.why.as_str()))?;
+        let unlock = Unlock {
+            run: held.run.clone(),
+            name: held.name.clone(),
+            object: held.object.clone(),
+            who: decision.who.clone(),
+            why: decision.why.clone(),
+        };
+        self.parts.ledger.unlock(unlock, self.parts.clock.now()).await?;
+        Ok(run.id)
     }
 }
 

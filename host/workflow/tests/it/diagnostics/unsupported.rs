@@ -67,7 +67,6 @@ fn what_is_ahead_of_the_executor() {
     expect![[r#"
         `compensate` (how an effect is undone) is not supported yet
         `pivot` (the point of no return) is not supported yet
-        `lock` (a lock on the business object) is not supported yet
         `workflow` (a run of another workflow) is not supported yet
         `[saga]` (how a run that failed is undone) is not supported yet"#]]
     .assert_eq(&refused.join("\n"));
