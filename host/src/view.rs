@@ -8,7 +8,7 @@ use twice_core::event::EndCause;
 use twice_core::ids::Name;
 use twice_core::progress::{Elements, NodeProgress, Progress, Standing};
 use twice_core::time::Timestamp;
-use twice_ledger::{EffectRow, ModuleRow, Overview, RunRecord};
+use twice_ledger::{EffectRow, LockRow, ModuleRow, Overview, RunRecord};
 
 /// A run.
 #[derive(Debug, Serialize)]
@@ -404,6 +404,54 @@ impl ModuleView {
             digest: row.digest.clone(),
             bytes: row.bytes,
             added_at: row.added_at.to_string(),
+        }
+    }
+}
+
+/// A lock on a business object.
+#[derive(Debug, Serialize)]
+pub struct LockView {
+    /// Its name.
+    pub lock: String,
+    /// The object.
+    pub object: String,
+    /// The run that has it.
+    pub run_id: String,
+    /// Where that run stands.
+    pub run_state: String,
+    /// Since when it has it.
+    pub since: String,
+    /// When another run may take it, if it may before that run is over.
+    pub expires_at: Option<String>,
+    /// Who waits for it; who has waited longest first.
+    pub waiting: Vec<LockWaitView>,
+}
+
+/// A run that waits for a lock.
+#[derive(Debug, Serialize)]
+pub struct LockWaitView {
+    /// The run.
+    pub run_id: String,
+    /// Since when it waits.
+    pub since: String,
+}
+
+impl LockView {
+    /// The view of a row.
+    #[must_use]
+    pub fn of(row: &LockRow) -> Self {
+        let waiting = row
+            .waiting
+            .iter()
+            .map(|(run, since)| LockWaitView { run_id: run.to_string(), since: since.to_string() });
+        Self {
+            lock: row.name.to_string(),
+            object: row.object.clone(),
+            run_id: row.run.to_string(),
+            run_state: row.run_state.to_string(),
+            since: row.taken_at.to_string(),
+            expires_at: text(row.expires_at),
+            waiting: waiting.collect(),
         }
     }
 }

@@ -92,6 +92,30 @@ CREATE TABLE effect (
 CREATE INDEX effect_of_step ON effect (run_id, node, visit, element);
 CREATE INDEX effect_held ON effect (id) WHERE held = 1;
 
+-- Which run has a business object to itself. A row goes with the run's end; one whose `expires_at` is over may be taken by
+-- another run. How it came about is in the entries of the run that has it.
+CREATE TABLE object_lock (
+    name       TEXT COLLATE "C" NOT NULL CHECK (name <> ''),
+    object     TEXT COLLATE "C" NOT NULL CHECK (object <> ''),
+    run_id     TEXT COLLATE "C" NOT NULL REFERENCES run (id),
+    taken_at   BIGINT NOT NULL,
+    expires_at BIGINT,
+    PRIMARY KEY (name, object)
+);
+CREATE INDEX object_lock_of_run ON object_lock (run_id);
+
+-- Which run waits for which lock: so that runs that wait for each other are found. A row counts while its run has not been
+-- taken up since without asking again, which `fence` tells.
+CREATE TABLE object_lock_wait (
+    run_id TEXT COLLATE "C" NOT NULL REFERENCES run (id),
+    name   TEXT COLLATE "C" NOT NULL CHECK (name <> ''),
+    object TEXT COLLATE "C" NOT NULL CHECK (object <> ''),
+    fence  BIGINT NOT NULL CHECK (fence >= 0),
+    since  BIGINT NOT NULL,
+    PRIMARY KEY (run_id, name, object)
+);
+CREATE INDEX object_lock_wait_for ON object_lock_wait (name, object);
+
 -- The transition table of effects, mirrored: an entry whose move is not a row here cannot be written. NONE is the state
 -- before the first entry.
 CREATE TABLE effect_transition (

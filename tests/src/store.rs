@@ -10,9 +10,9 @@ use twice_core::progress::StepId;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{
-    Append, Cancel, ClaimBy, ClaimOutcome, EffectFilter, EffectRow, Ledger, LedgerError, ModuleRow,
-    NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune, RunFilter, RunRecord, Started,
-    Tombstone, Wanted,
+    Append, Cancel, ClaimBy, ClaimOutcome, EffectFilter, EffectRow, Ledger, LedgerError,
+    LockFilter, LockRow, Locked, ModuleRow, NewRun, Notices, ObjectLock, OperatorAppend,
+    OverFilter, Overview, Prune, RunFilter, RunRecord, Started, Tombstone, Unlock, Wanted,
 };
 
 /// A boundary that is a write of the ledger, by what becomes durable.
@@ -182,6 +182,18 @@ impl<B: Between> Ledger for Watched<B> {
         at: Timestamp,
     ) -> Result<Head, LedgerError> {
         self.0.ledger().observe(run, effect, observation, at).await
+    }
+
+    async fn lock(&self, wanted: ObjectLock, at: Timestamp) -> Result<Locked, LedgerError> {
+        self.0.ledger().lock(wanted, at).await
+    }
+
+    async fn unlock(&self, unlock: Unlock, at: Timestamp) -> Result<Head, LedgerError> {
+        self.0.ledger().unlock(unlock, at).await
+    }
+
+    async fn locks(&self, filter: &LockFilter) -> Result<Vec<LockRow>, LedgerError> {
+        self.0.ledger().locks(filter).await
     }
 
     async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<bool, LedgerError> {

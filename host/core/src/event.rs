@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::contract::{Contract, Retry};
 use crate::identity::{Identity, RequestHash};
-use crate::ids::{EffectId, ElementId, Name, WorkerId};
+use crate::ids::{EffectId, ElementId, Name, RunId, WorkerId};
 use crate::outcome::{RuleId, Verdict};
 use crate::progress::StepId;
 use crate::run::Priority;
@@ -661,6 +661,29 @@ pub enum RunEvent {
         /// Which.
         effect: EffectId,
     },
+    /// The run has a business object to itself from here on, or has it for longer than before.
+    ObjectLocked {
+        /// The name of the lock: what kind of object it is on.
+        name: Name,
+        /// The object.
+        object: String,
+        /// When another run may take it; none: not before this run is over.
+        until: Option<Timestamp>,
+        /// The run that had it until its time was over, if one had.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expired: Option<RunId>,
+    },
+    /// A person took a lock from the run.
+    ObjectUnlocked {
+        /// The name of the lock.
+        name: Name,
+        /// The object.
+        object: String,
+        /// Who.
+        who: String,
+        /// Why, in their words.
+        why: String,
+    },
     /// Every node is done.
     Completed {
         /// The output of the last node.
@@ -722,6 +745,8 @@ impl RunEvent {
             Self::UndoResolved { .. } => "undo_resolved",
             Self::CancelRequested { .. } => "cancel_requested",
             Self::Adopted { .. } => "effect_adopted",
+            Self::ObjectLocked { .. } => "object_locked",
+            Self::ObjectUnlocked { .. } => "object_unlocked",
             Self::Completed { .. } => "run_completed",
             Self::Failed { .. } => "run_failed",
             Self::Cancelled { .. } => "run_cancelled",
@@ -774,6 +799,11 @@ pub enum StepFailure {
         /// What is wrong with it.
         message: String,
     },
+    /// The node waited for a lock of a run that waits for one of this run, if only by way of others.
+    Deadlock {
+        /// The circle, in words.
+        message: String,
+    },
     /// The node broke the rules of its slots.
     BadRequest {
         /// What it did, and the fix.
@@ -793,6 +823,9 @@ impl StepFailure {
             Self::Trap { message } => format!("node `{node}` trapped: {message}"),
             Self::Limit { limit, message } => {
                 format!("node `{node}` reached its {limit} limit: {message}")
+            }
+            Self::Deadlock { message } => {
+                format!("node `{node}` would wait for ever: {message}")
             }
             Self::BadOutput { message } | Self::BadRequest { message } => message.clone(),
         }

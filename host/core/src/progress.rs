@@ -438,6 +438,8 @@ impl Progress {
             | RunEvent::Released { .. }
             | RunEvent::RequestRefused { .. }
             | RunEvent::Adopted { .. }
+            | RunEvent::ObjectLocked { .. }
+            | RunEvent::ObjectUnlocked { .. }
             | RunEvent::Completed { .. }
             | RunEvent::Failed { .. }
             | RunEvent::CancelRequested { .. }

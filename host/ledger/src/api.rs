@@ -12,6 +12,7 @@ use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 
 use crate::LedgerError;
+use crate::locks::{LockFilter, LockRow, Locked, ObjectLock, Unlock};
 use crate::queue::{Notices, Overview, Wanted};
 use crate::retention::{OverFilter, Prune, Tombstone};
 
@@ -333,6 +334,25 @@ pub trait Ledger: Send + Sync + 'static {
         observation: Observation,
         at: Timestamp,
     ) -> Result<Head, LedgerError>;
+
+    /// Takes a lock on a business object for a run, which has it from then on until the run is over, or for as long as stated. Taking it
+    /// again makes that longer, never shorter, and writes nothing when it is long enough. One entry (`object_locked`) is
+    /// written with it, at the end of the run's chain. While another run has it, nothing is taken: what becomes of the run
+    /// that waits is the caller's to say.
+    ///
+    /// # Errors
+    /// [`LedgerError::Fenced`]; [`LedgerError::Absent`] when there is no such run.
+    async fn lock(&self, wanted: ObjectLock, at: Timestamp) -> Result<Locked, LedgerError>;
+
+    /// Takes a lock from a run that no worker holds, on a person's word; raises the fencing token.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`] when there is no such run, or it does not have the lock; [`LedgerError::State`] when a worker
+    /// holds the run.
+    async fn unlock(&self, unlock: Unlock, at: Timestamp) -> Result<Head, LedgerError>;
+
+    /// A page of the locks that runs have.
+    async fn locks(&self, filter: &LockFilter) -> Result<Vec<LockRow>, LedgerError>;
 
     /// A page of runs that are over and have been for some time, in the order of their ids.
     async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError>;

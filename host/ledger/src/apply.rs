@@ -37,6 +37,8 @@ impl Batch<'_> {
             Work::Cancel { run, cancel, entry } => self.cancel(run, cancel, entry).await,
             Work::Observe { run, effect, entry } => self.observe(run, effect, entry).await,
             Work::Prune(prune) => self.prune(prune).await,
+            Work::Lock(asked) => self.lock_object(asked).await,
+            Work::Unlock(freed) => self.unlock_object(freed).await,
             Work::PutDefinition { digest, text } => {
                 let args = vec![digest.as_str().into(), text.as_str().into()];
                 self.execute(sql::PUT_DEFINITION, args).await?;
@@ -199,7 +201,7 @@ impl Batch<'_> {
     }
 
     /// A run under the lease of that token (I7).
-    fn held(&mut self, run: &RunId, fence: Fence) -> Result<RunLock, LedgerError> {
+    pub(crate) fn held(&mut self, run: &RunId, fence: Fence) -> Result<RunLock, LedgerError> {
         let Some(lock) = self.lock(run)? else { return Err(rules::absent("run", run)) };
         if rules::holds(lock.state, lock.fence, fence) {
             Ok(lock)

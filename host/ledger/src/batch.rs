@@ -141,12 +141,8 @@ impl<'c> Batch<'c> {
     ) -> Result<Vec<(String, Row)>, sqlx::Error> {
         let mut found = Vec::new();
         let mut rest = ids.as_slice();
-        while let Some(last) = rest.last() {
-            let (statement, size) = bulk.at_least(rest.len());
-            let taken = rest.len().min(size);
-            // An id that is named twice is found once: the last one fills the statement up.
-            let filler = std::iter::repeat_n(last, size - taken);
-            let args = rest[..taken].iter().chain(filler).map(|id| id.as_str().into()).collect();
+        while !rest.is_empty() {
+            let (statement, taken, args) = named(bulk, rest);
             let rows = match lock {
                 Some(held) => self.connection.fetch_locked(statement, args, held).await?,
                 None => self.connection.fetch(statement, args).await?,
@@ -315,6 +311,17 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
+    /// Runs a statement about one row; whether it wrote that.
+    pub(crate) async fn wrote_one(
+        &mut self,
+        statement: &'static str,
+        args: Vec<Value>,
+    ) -> Result<bool, sqlx::Error> {
+        let rows = self.connection.execute(statement, args).await?;
+        self.wrote |= rows > 0;
+        Ok(rows == 1)
+    }
+
     /// Whether a run becomes claimable by what was written, at once or at some time.
     pub(crate) const fn makes_due(&self) -> bool {
         self.due
@@ -325,15 +332,19 @@ impl<'c> Batch<'c> {
         self.wrote
     }
 
-    /// Writes what is staged: runs, then effects, then entries, as they refer to each other.
+    /// Writes what is staged: runs, then effects, then entries, as they refer to each other. What runs had locked that are over
+    /// is free with it.
     pub(crate) async fn flush(&mut self) -> Result<(), sqlx::Error> {
-        let (mut births, mut updates) = (Vec::new(), Vec::new());
+        let (mut births, mut updates, mut over) = (Vec::new(), Vec::new(), Vec::new());
         for (id, slot) in &mut self.runs {
             let RunSlot::Known(known) = slot else { continue };
             if !std::mem::take(&mut known.dirty) {
                 continue;
             }
             self.due |= known.lock.state != RunState::Running && known.lock.claim_at.is_some();
+            if known.lock.state.is_final() {
+                over.push(id.to_string());
+            }
             match known.birth.take() {
                 Some(birth) => births.push(birth_values(id, birth, &mut known.lock)),
                 None => updates.push(update_values(id, known.read, &mut known.lock)),
@@ -352,7 +363,19 @@ impl<'c> Batch<'c> {
         self.write_many(&sql::INSERT_RUNS, births).await?;
         self.write_many(&sql::UPDATE_RUNS, updates).await?;
         self.write_many(&sql::PUT_EFFECTS, effects).await?;
-        self.write_many(&sql::INSERT_ENTRIES, entries).await
+        self.write_many(&sql::INSERT_ENTRIES, entries).await?;
+        self.delete_of_runs(&sql::DELETE_LOCKS_OF_RUNS, &over).await?;
+        self.delete_of_runs(&sql::DELETE_WAITS_OF_RUNS, &over).await
+    }
+
+    async fn delete_of_runs(&mut self, bulk: &Bulk, ids: &[String]) -> Result<(), sqlx::Error> {
+        let mut rest = ids;
+        while !rest.is_empty() {
+            let (statement, taken, args) = named(bulk, rest);
+            self.execute(statement, args).await?;
+            rest = &rest[taken..];
+        }
+        Ok(())
     }
 
     async fn write_many(&mut self, bulk: &Bulk, rows: Vec<Vec<Value>>) -> Result<(), sqlx::Error> {
@@ -369,6 +392,16 @@ impl<'c> Batch<'c> {
         }
         Ok(())
     }
+}
+
+/// A statement about the first of these ids, how many of them it names, and its arguments.
+fn named(bulk: &Bulk, ids: &[String]) -> (&'static str, usize, Vec<Value>) {
+    let (statement, size) = bulk.at_least(ids.len());
+    let taken = ids.len().min(size);
+    // An id that is named twice is found once: the last one fills the statement up.
+    let filler = ids.last().into_iter().cycle().take(size - taken);
+    let args = ids[..taken].iter().chain(filler).map(|id| id.as_str().into()).collect();
+    (statement, taken, args)
 }
 
 fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {

@@ -12,6 +12,7 @@ mod apply;
 mod batch;
 mod dialect;
 mod error;
+mod locks;
 mod memory;
 mod migrate;
 mod options;
@@ -31,6 +32,7 @@ mod writers;
 
 pub use api::*;
 pub use error::*;
+pub use locks::{LockFilter, LockRow, Locked, ObjectLock, Unlock, Waits};
 pub use memory::MemoryLedger;
 pub use options::*;
 pub use progress::{Recorded, effects_of, progress_of};

@@ -1,5 +1,6 @@
 //! The ledger as a specification that runs: what each method means, without a database. Tests compare the others with it.
 
+mod locks;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -21,8 +22,9 @@ use crate::stored::{Cleaner, Projection, Write};
 use crate::work::Start;
 use crate::{
     Append, Cancel, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune,
-    RunFilter, RunRecord, Started, Tombstone, Wanted, retention, rows, rules,
+    LedgerOptions, LockFilter, LockRow, Locked, ModuleRow, NewRun, Notices, ObjectLock,
+    OperatorAppend, OverFilter, Overview, Prune, RunFilter, RunRecord, Started, Tombstone, Unlock,
+    Wanted, retention, rows, rules,
 };
 
 /// A ledger in memory: for tests and for trying out. It forgets everything with its process, so it upholds no invariant
@@ -42,6 +44,7 @@ struct Memory {
     modules: BTreeMap<Name, ModuleRow>,
     module_bytes: BTreeMap<String, Vec<u8>>,
     tombstones: BTreeMap<RunId, Tombstone>,
+    locks: locks::Locks,
     commits: u64,
     closed: bool,
 }
@@ -208,7 +211,10 @@ impl Memory {
                 run.claim_at = rules::claim_at(record.state, due_at, now);
             }
         }
-        let head = run.head();
+        let (head, is_over) = (run.head(), run.record.state.is_final());
+        if is_over {
+            self.locks.release(&write.run);
+        }
         self.commits += 1;
         Ok(head)
     }
@@ -391,6 +397,45 @@ impl Ledger for MemoryLedger {
         let run = memory.run(run)?;
         run.push(&ready.entry);
         Ok(run.head())
+    }
+
+    async fn lock(&self, wanted: ObjectLock, at: Timestamp) -> Result<Locked, LedgerError> {
+        let asked = self.cleaner.asked(wanted, at);
+        let now = self.now();
+        self.open()?.lock_object(&asked, now)
+    }
+
+    async fn unlock(&self, unlock: Unlock, at: Timestamp) -> Result<Head, LedgerError> {
+        let freed = self.cleaner.freed(unlock, at)?;
+        let now = self.now();
+        let mut memory = self.open()?;
+        let shown = memory.run(&freed.run)?.shown(now);
+        if shown.lease_live {
+            return Err(rules::refused(&freed.run, shown.state, rules::HELD));
+        }
+        if !memory.locks.take_from(&freed.run, &freed.name, &freed.object) {
+            return Err(crate::locks::absent(&freed.name, &freed.object));
+        }
+        memory.commits += 1;
+        let run = memory.run(&freed.run)?;
+        run.record.fence.0 += 1;
+        run.push(&freed.entry.entry);
+        Ok(run.head())
+    }
+
+    async fn locks(&self, filter: &LockFilter) -> Result<Vec<LockRow>, LedgerError> {
+        let object = filter.object.as_deref().map(|object| self.cleaner.lock_object(object));
+        let memory = self.open()?;
+        Ok(memory
+            .locked()
+            .filter(|lock| filter.run.as_ref().is_none_or(|run| lock.run == *run))
+            .filter(|lock| object.as_ref().is_none_or(|object| lock.object == *object))
+            .filter(|lock| {
+                let after = filter.after.as_ref();
+                after.is_none_or(|(name, object)| (&lock.name, &lock.object) > (name, object))
+            })
+            .take(rules::page(filter.limit) as usize)
+            .collect())
     }
 
     async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {

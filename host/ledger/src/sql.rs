@@ -5,7 +5,9 @@
 
 use std::sync::LazyLock;
 
+mod locks;
 mod retention;
+pub(crate) use locks::*;
 pub(crate) use retention::*;
 
 /// How many rows or ids the prepared forms of a [`Bulk`] statement take. Few sizes, so that they stay prepared; none
@@ -314,6 +316,12 @@ pub(crate) static INSERT_ENTRIES: LazyLock<Bulk> = LazyLock::new(|| {
     )
 });
 
+/// Lets go of what runs have locked that are over.
+pub(crate) static DELETE_LOCKS_OF_RUNS: LazyLock<Bulk> =
+    LazyLock::new(|| Bulk::ids("DELETE FROM object_lock WHERE run_id IN (", ")"));
+pub(crate) static DELETE_WAITS_OF_RUNS: LazyLock<Bulk> =
+    LazyLock::new(|| Bulk::ids("DELETE FROM object_lock_wait WHERE run_id IN (", ")"));
+
 /// Every statement, for the test that each can be prepared.
 #[cfg(test)]
 fn all() -> Vec<&'static str> {
@@ -351,6 +359,14 @@ fn all() -> Vec<&'static str> {
         DEFINITION,
         DEFINITION_EXISTS,
         PUT_DEFINITION,
+        OBJECT_LOCK,
+        PUT_OBJECT_LOCK,
+        DELETE_OBJECT_LOCK,
+        WAIT,
+        PUT_WAIT,
+        DELETE_WAIT,
+        WAITS_OF_RUN,
+        OBJECT_LOCKS,
         MODULE,
         MODULES,
         MODULE_BYTES,
@@ -360,9 +376,16 @@ fn all() -> Vec<&'static str> {
         MIGRATIONS,
         PUT_MIGRATION,
     ];
-    for bulk in
-        [&LOCK_RUNS, &LOCK_EFFECTS, &INSERT_RUNS, &UPDATE_RUNS, &PUT_EFFECTS, &INSERT_ENTRIES]
-    {
+    for bulk in [
+        &LOCK_RUNS,
+        &LOCK_EFFECTS,
+        &INSERT_RUNS,
+        &UPDATE_RUNS,
+        &PUT_EFFECTS,
+        &INSERT_ENTRIES,
+        &DELETE_LOCKS_OF_RUNS,
+        &DELETE_WAITS_OF_RUNS,
+    ] {
         all.extend(bulk.forms);
     }
     all
@@ -430,7 +453,7 @@ mod tests {
                 let walks = step.starts_with("SCAN ") && !step.contains("INDEX");
                 // Constant rows, values that were handed in, and the few migrations.
                 let small = ["CONSTANT ROW", " v", "VALUES", "clock", "schema_migration"];
-                let few = ["SCAN first", "SCAN place", "SCAN due"];
+                let few = ["SCAN first", "SCAN place", "SCAN due", "SCAN page"];
                 let small = small.iter().any(|name| step.contains(name)) || few.contains(&&*step);
                 // From place to place at one leap, not along the runs that stand at one.
                 let step_by_step = step.contains("run_open (workflow>");
@@ -514,7 +537,11 @@ mod tests {
 
     #[test]
     fn all_statements_are_listed() {
-        let source = concat!(include_str!("sql.rs"), include_str!("sql/retention.rs"));
+        let source = concat!(
+            include_str!("sql.rs"),
+            include_str!("sql/locks.rs"),
+            include_str!("sql/retention.rs")
+        );
         let declared = source.matches("pub(crate) const ").count() - 1
             + source.matches("pub(crate) static ").count() * SIZES.len();
         // These two lines hold the patterns as well.

@@ -23,8 +23,9 @@ use crate::work::{Reply, Start, Work};
 use crate::writers::Writers;
 use crate::{
     Append, Cancel, ClaimBy, ClaimOutcome, Clock, EffectFilter, EffectRow, Ledger, LedgerError,
-    LedgerOptions, ModuleRow, NewRun, Notices, OperatorAppend, OverFilter, Overview, Prune,
-    RunFilter, RunRecord, Started, Tombstone, Wanted, migrate, retention, rules, sql,
+    LedgerOptions, LockFilter, LockRow, Locked, ModuleRow, NewRun, Notices, ObjectLock,
+    OperatorAppend, OverFilter, Overview, Prune, RunFilter, RunRecord, Started, Tombstone, Unlock,
+    Wanted, locks, migrate, retention, rules, sql,
 };
 
 /// The ledger in a database. One of them per process and database: it has the only writers.
@@ -231,6 +232,32 @@ impl Ledger for SqlLedger {
         let work =
             Work::Observe { run: run.clone(), effect: effect.clone(), entry: Box::new(entry) };
         Ok(self.writers.write(work).await?.into_head())
+    }
+
+    async fn lock(&self, wanted: ObjectLock, at: Timestamp) -> Result<Locked, LedgerError> {
+        let asked = self.cleaner.asked(wanted, at);
+        let Reply::Locked(locked) = self.writers.write(Work::Lock(Box::new(asked))).await? else {
+            unreachable!("asking for a lock is answered as that")
+        };
+        Ok(locked)
+    }
+
+    async fn unlock(&self, unlock: Unlock, at: Timestamp) -> Result<Head, LedgerError> {
+        let freed = self.cleaner.freed(unlock, at)?;
+        Ok(self.writers.write(Work::Unlock(Box::new(freed))).await?.into_head())
+    }
+
+    async fn locks(&self, filter: &LockFilter) -> Result<Vec<LockRow>, LedgerError> {
+        let after =
+            filter.after.as_ref().map_or(("", ""), |(name, object)| (name.as_str(), object));
+        let args = vec![
+            filter.run.as_ref().map(RunId::as_str).into(),
+            filter.object.as_deref().map(|object| self.cleaner.lock_object(object)).into(),
+            after.0.into(),
+            after.1.into(),
+            i64::from(rules::page(filter.limit)).into(),
+        ];
+        locks::listed(self.read("list locks", sql::OBJECT_LOCKS, args).await?)
     }
 
     async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {

@@ -13,7 +13,8 @@ use twice_core::redact::Redactor;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 
-use crate::{Cancel, EffectRow, LedgerError, Prune, RunChange};
+use crate::locks::{self, Asked, Freed};
+use crate::{Cancel, EffectRow, LedgerError, ObjectLock, Prune, RunChange, Unlock};
 
 /// Longest caller's key. Bytes; well below what an index of any of our databases takes.
 const CALLER_KEY_BYTES_MAX: usize = 1_024;
@@ -177,6 +178,27 @@ impl Cleaner {
         // What is read back is what is hashed, in case the two differ in more than the secret.
         let body = json::canonical(&content.to_value());
         Ok(Ready { entry: NewEntry { content, at: entry.at }, body })
+    }
+
+    /// An object as it is stored with a lock on it.
+    pub(crate) fn lock_object(&self, object: &str) -> String {
+        locks::object(self.shown(object))
+    }
+
+    /// A lock to take.
+    pub(crate) fn asked(&self, wanted: ObjectLock, at: Timestamp) -> Asked {
+        let object = self.lock_object(&wanted.object);
+        Asked { wanted: ObjectLock { object, ..wanted }, at }
+    }
+
+    /// A lock to take from a run.
+    pub(crate) fn freed(&self, unlock: Unlock, at: Timestamp) -> Result<Freed, LedgerError> {
+        let Unlock { run, name, object, who, why } = unlock;
+        let object = self.lock_object(&object);
+        let event =
+            RunEvent::ObjectUnlocked { name: name.clone(), object: object.clone(), who, why };
+        let entry = self.entry(NewEntry { content: Content::Run(event), at })?;
+        Ok(Freed { run, name, object, entry })
     }
 
     pub(crate) fn observation(

@@ -6,6 +6,7 @@ use twice_core::progress::Progress;
 use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 
+use crate::locks::{Asked, Freed, Locked};
 use crate::stored::{Ready, Write};
 use crate::{ClaimBy, ClaimOutcome, LedgerError, Prune, RunRecord, Started, Tombstone, Wanted};
 
@@ -76,6 +77,8 @@ pub(crate) enum Work {
     Prune(Box<Prune>),
     Observe { run: RunId, effect: EffectId, entry: Box<Ready> },
     Cancel { run: RunId, cancel: String, entry: Box<Ready> },
+    Lock(Box<Asked>),
+    Unlock(Box<Freed>),
     PutDefinition { digest: String, text: String },
     PutModule { name: Name, digest: String, bytes: Vec<u8>, at: Timestamp },
 }
@@ -88,6 +91,7 @@ pub(crate) enum Reply {
     Head(Head),
     Tombstone(Box<Tombstone>),
     Renewed { cancelled: bool },
+    Locked(Locked),
     Done,
 }
 
@@ -113,6 +117,8 @@ impl Work {
             Self::Prune(_) => "remove a run",
             Self::Observe { .. } => "keep an observation",
             Self::Cancel { .. } => "ask for the cancellation of a run",
+            Self::Lock(_) => "take a lock on a business object",
+            Self::Unlock(_) => "take a lock from a run",
             Self::PutDefinition { .. } => "store a definition",
             Self::PutModule { .. } => "register a component",
         }
@@ -123,6 +129,8 @@ impl Work {
         match self {
             Self::Start(start) => Some(&start.id),
             Self::Prune(prune) => Some(&prune.run),
+            Self::Lock(asked) => Some(&asked.wanted.run),
+            Self::Unlock(freed) => Some(&freed.run),
             Self::Claim { wanted: Wanted::Run { id, .. }, .. } => Some(id),
             Self::Renew { run, .. } | Self::Observe { run, .. } | Self::Cancel { run, .. } => {
                 Some(run)
@@ -143,6 +151,8 @@ impl Work {
             | Self::Prune(_)
             | Self::Observe { .. }
             | Self::Cancel { .. }
+            | Self::Lock(_)
+            | Self::Unlock(_)
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }
@@ -158,6 +168,8 @@ impl Work {
             | Self::Append { .. }
             | Self::Decide { .. }
             | Self::Cancel { .. }
+            | Self::Lock(_)
+            | Self::Unlock(_)
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }
@@ -167,6 +179,24 @@ impl Work {
     pub(crate) fn effects(&self) -> impl Iterator<Item = &EffectId> {
         let written = self.write().into_iter().flat_map(|write| &write.effects);
         written.map(|effect| &effect.id).chain(self.observed())
+    }
+
+    /// The lock on a business object that it is about.
+    pub(crate) fn lock(&self) -> Option<(&Name, &str)> {
+        match self {
+            Self::Lock(asked) => Some((&asked.wanted.name, &asked.wanted.object)),
+            Self::Unlock(freed) => Some((&freed.name, &freed.object)),
+            Self::Start(_)
+            | Self::Claim { .. }
+            | Self::Renew { .. }
+            | Self::Prune(_)
+            | Self::Append { .. }
+            | Self::Decide { .. }
+            | Self::Observe { .. }
+            | Self::Cancel { .. }
+            | Self::PutDefinition { .. }
+            | Self::PutModule { .. } => None,
+        }
     }
 
     /// How much it adds to a transaction.

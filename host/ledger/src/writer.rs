@@ -229,13 +229,21 @@ async fn stage(
     works: &[&Work],
 ) -> Result<(Vec<Result<Reply, LedgerError>>, Option<bool>), sqlx::Error> {
     let mut batch = Batch::load(connection, clock, works).await?;
-    let mut replies = Vec::with_capacity(works.len());
-    for work in works {
-        replies.push(match batch.apply(work).await {
+    let mut replies: Vec<_> = works.iter().map(|_| Err(LedgerError::Closed)).collect();
+    // Locks on business objects come last and in one order, so that two processes which take the same ones do not wait for
+    // each other: whoever waits for one has every run already.
+    let mut order: Vec<usize> = (0..works.len()).collect();
+    order.sort_by_key(|at| works[*at].lock());
+    let mut locking = false;
+    for at in order {
+        if works[at].lock().is_some() && !std::mem::replace(&mut locking, true) {
+            batch.flush().await?;
+        }
+        replies[at] = match batch.apply(works[at]).await {
             Ok(reply) => Ok(reply),
             Err(Refused::Alone(error)) => Err(error),
             Err(Refused::Database(error)) => return Err(error),
-        });
+        };
     }
     batch.flush().await?;
     Ok((replies, batch.wrote().then_some(batch.makes_due())))

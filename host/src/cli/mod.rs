@@ -10,6 +10,7 @@ mod exit;
 mod given;
 mod graph;
 mod init;
+mod locks;
 mod node;
 mod open;
 mod out;
@@ -82,6 +83,9 @@ enum Command {
     /// List, show and settle effects
     #[command(subcommand)]
     Effects(effects::Effects),
+    /// List and release locks on business objects
+    #[command(subcommand)]
+    Locks(locks::Locks),
     /// Kill a workflow's worker at every boundary, resume twice, and check what comes of it
     Crashtest(crashtest::Crashtest),
     /// The worker of a crash test, which is started by it
@@ -103,6 +107,7 @@ impl Command {
             Self::Run(command) => command.json,
             Self::Runs(command) => command.prints_json(),
             Self::Effects(command) => command.prints_json(),
+            Self::Locks(command) => command.prints_json(),
             Self::Crashtest(command) => command.json,
             Self::Status(command) => command.json,
             // A worker prints a document for each run.
@@ -147,6 +152,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
             Command::Worker(command) => command.run(&out, &place).await,
             Command::Status(command) => command.run(&out, &place).await,
             Command::Effects(command) => command.run(&out, &place).await,
+            Command::Locks(command) => command.run(&out, &place).await,
             Command::Crashtest(command) => command.run(&out, &place).await,
             Command::CrashtestWorker(command) => command.run().await,
             Command::Demo(command) => command.run(&out).await,

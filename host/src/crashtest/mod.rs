@@ -231,6 +231,7 @@ const fn actions(boundary: Boundary) -> &'static [Action] {
     match boundary {
         Boundary::AfterRequestedCommit | Boundary::AfterReply => &[Action::Kill, Action::Freeze],
         Boundary::BeforeIntent
+        | Boundary::AfterLock
         | Boundary::BeforeUnknown
         | Boundary::BeforeLookup
         | Boundary::AfterLookup

@@ -153,6 +153,9 @@ fn fix_of_step(end: &Snapshot) -> Option<String> {
         StepFailure::BadOutput { .. } => {
             format!("let node `{node}` return one strict JSON value of at most 1 MiB")
         }
+        StepFailure::Deadlock { .. } => format!(
+            "let every workflow that locks several objects lock them in one order, as node `{node}` and the others in the circle do not"
+        ),
         StepFailure::BadRequest { .. } => {
             format!("let node `{node}` ask for its effects as its slots are declared")
         }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 pub enum Boundary {
     /// A guest asked; nothing of it is recorded.
     BeforeIntent,
+    /// A lock on a business object is durable; nothing is proposed.
+    AfterLock,
     /// REQUESTED is durable; nothing has left.
     AfterRequestedCommit,
     /// The answer is in memory; nothing of it is durable.
@@ -32,8 +34,9 @@ pub enum Boundary {
 
 impl Boundary {
     /// Every boundary.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::BeforeIntent,
+        Self::AfterLock,
         Self::AfterRequestedCommit,
         Self::AfterReply,
         Self::BeforeUnknown,
@@ -51,6 +54,7 @@ impl Boundary {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BeforeIntent => "before-intent",
+            Self::AfterLock => "after-lock",
             Self::AfterRequestedCommit => "after-requested-commit",
             Self::AfterReply => "after-reply",
             Self::BeforeUnknown => "before-unknown",

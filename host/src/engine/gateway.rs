@@ -21,6 +21,7 @@ use super::compiled::CompiledSlot;
 use super::drive::{self, Stop};
 use super::durable::{DurableClock, DurableRandom};
 use super::error::EngineError;
+use super::object_lock::{self, Obstacle};
 use super::observer::Progress;
 use super::resolve::{self, Counters, Receipts, Refusal};
 use super::step::StepContext;
@@ -34,7 +35,7 @@ pub(super) struct Gateway {
     /// The step's session; handed back when the call ends.
     pub(super) session: StepSession,
     /// Why the call was suspended, when it was.
-    pub(super) stop: Option<Result<Stop, EngineError>>,
+    pub(super) stop: Option<Result<Obstacle, EngineError>>,
     /// The effects that were asked for in this call.
     pub(super) asked: Vec<EffectId>,
     context: StepContext,
@@ -88,7 +89,7 @@ impl Gateway {
     async fn answer_all(
         &mut self,
         requests: Vec<EffectRequest>,
-    ) -> Result<Result<Vec<EffectAnswer>, Stop>, EngineError> {
+    ) -> Result<Result<Vec<EffectAnswer>, Obstacle>, EngineError> {
         self.session.boundaries.pass(Boundary::BeforeIntent);
         let mut routes = Vec::with_capacity(requests.len());
         for request in &requests {
@@ -105,7 +106,7 @@ impl Gateway {
             })
             .collect();
         if let Some(stop) = drive::drive(&mut self.session, &self.context, &own).await? {
-            return Ok(Err(stop));
+            return Ok(Err(stop.into()));
         }
         let mut answers = Vec::with_capacity(routes.len());
         for route in routes {
@@ -132,7 +133,7 @@ impl Gateway {
     async fn route(
         &mut self,
         request: &EffectRequest,
-    ) -> Result<Result<Routed, Stop>, EngineError> {
+    ) -> Result<Result<Routed, Obstacle>, EngineError> {
         let context = self.context.clone();
         let node = context.node();
         let slot = Name::parse(request.slot.clone()).ok();
@@ -173,7 +174,7 @@ impl Gateway {
             let known = match known {
                 None if slot.slot.shared => match self.session.shared_effect(&id).await? {
                     Some(effect) if !self.is_own(&effect) => {
-                        return Ok(self.foreign(&effect, &proposal));
+                        return Ok(self.foreign(&effect, &proposal).map_err(Obstacle::from));
                     }
                     other => other.map(Arc::unwrap_or_clone),
                 },
@@ -183,13 +184,16 @@ impl Gateway {
                 None if self.session.is_ending() => {
                     let until = self.session.now();
                     let why = "the run does not go on; nothing new is asked for".to_owned();
-                    return Ok(Err(Stop::Wait { until, why }));
+                    return Ok(Err(Stop::Wait { until, why }.into()));
                 }
                 None => {
                     let operation = format!("{}.{}", proposal.tool, proposal.operation);
                     let open = context.circuits().open(&self.session, &operation).await?;
                     if let Some(stop) = open {
-                        return Ok(Err(stop));
+                        return Ok(Err(stop.into()));
+                    }
+                    if let Some(obstacle) = self.lock_object(&proposal, slot).await? {
+                        return Ok(Err(obstacle));
                     }
                     let request_hash = proposal.request_hash.clone();
                     self.session.record(&id, EffectEvent::Proposed(proposal))?;
@@ -206,13 +210,25 @@ impl Gateway {
                         let first = std::slice::from_ref(&id);
                         let driven = drive::drive(&mut self.session, &self.context, first).await?;
                         if let Some(stop) = driven {
-                            return Ok(Err(stop));
+                            return Ok(Err(stop.into()));
                         }
                     }
                     let effect = self.session.effect(&id).cloned().unwrap_or(effect);
                     return Ok(Ok(self.again(&effect, proposal, slot)?));
                 }
             }
+        }
+    }
+
+    /// Locks the object of something new, if its slot says so.
+    async fn lock_object(
+        &self,
+        proposal: &Proposal,
+        slot: &CompiledSlot,
+    ) -> Result<Option<Obstacle>, EngineError> {
+        match (&slot.slot.lock, &proposal.identity.object) {
+            (Some(lock), Some(object)) => object_lock::take(&self.session, lock, object).await,
+            (None, _) | (_, None) => Ok(None),
         }
     }
 

@@ -17,6 +17,7 @@ mod gateway;
 mod late;
 pub mod lease;
 mod load;
+mod object_lock;
 pub mod observer;
 pub mod operator;
 mod resolve;

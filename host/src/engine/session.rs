@@ -30,6 +30,7 @@ use super::error::EngineError;
 use super::late::{Late, Learnt};
 use super::lease::LeaseClock;
 use super::lock;
+use super::object_lock::HeldLocks;
 use super::observer::{self, Observer};
 
 /// A checkpoint is saved when it has moved once for each so many elements that it holds: a fan-out is written a few times in
@@ -58,6 +59,8 @@ pub(super) struct Session {
     cancel: OnceLock<Cancel>,
     /// The receipts of nodes that others rest on, by node and visit.
     receipts: Mutex<HashMap<(Name, u32), Arc<NodeReceipts>>>,
+    /// Locks that the run has for as long as this session lives.
+    pub(super) locks: HeldLocks,
 }
 
 /// The receipts of a visit by slot, each as `{ "external_id": …, "result": … }`.
@@ -132,6 +135,7 @@ impl Session {
             ending: AtomicBool::new(false),
             cancel,
             receipts: Mutex::default(),
+            locks: HeldLocks::default(),
         }
     }
 
@@ -141,7 +145,7 @@ impl Session {
         &self.run.id
     }
 
-    /// The ledger, for reading.
+    /// The ledger, for reading, and for what is no entry of this session's own.
     #[must_use]
     pub(super) fn ledger(&self) -> &dyn Ledger {
         self.ledger.as_ref()
@@ -531,6 +535,8 @@ const fn moves(event: &RunEvent) -> bool {
         | RunEvent::Compensating { .. }
         | RunEvent::UndoResolved { .. }
         | RunEvent::CancelRequested { .. }
+        | RunEvent::ObjectLocked { .. }
+        | RunEvent::ObjectUnlocked { .. }
         | RunEvent::Completed { .. }
         | RunEvent::Failed { .. }
         | RunEvent::Cancelled { .. }

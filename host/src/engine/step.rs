@@ -25,6 +25,7 @@ use super::compiled::{Compiled, CompiledNode, CompiledSlot};
 use super::drive::{self, Stop};
 use super::error::EngineError;
 use super::gateway::Gateway;
+use super::object_lock::Obstacle;
 use super::observer::Progress;
 use super::resolve::Receipts;
 use super::session::Session;
@@ -154,7 +155,8 @@ pub(super) async fn run(
     drive::abandon(&mut session)?;
     let name = &session.step.node;
     let cause = match (ended, stop) {
-        (Ended::Suspended, Some(stop)) => return Ok(StepEnd::Stopped(stop)),
+        (Ended::Suspended, Some(Obstacle::Stop(stop))) => return Ok(StepEnd::Stopped(stop)),
+        (Ended::Suspended, Some(Obstacle::Deadlock(message))) => StepFailure::Deadlock { message },
         (Ended::Suspended, None) => {
             StepFailure::Trap { message: "the call was suspended without a reason".to_owned() }
         }
@@ -367,7 +369,7 @@ async fn failed(
     let retry = &context.node().node.retry;
     let doubled = retry.initial_ms.saturating_mul(1 << (attempt - 1).min(32));
     let next = session.now().plus_ms(doubled.min(retry.max_ms));
-    let is_final = matches!(cause, StepFailure::Fatal { .. })
+    let is_final = matches!(cause, StepFailure::Fatal { .. } | StepFailure::Deadlock { .. })
         || attempt >= retry.attempts
         || is_over(deadline, next);
     let unsent = |_: &EffectId| "the step failed before it was sent";

@@ -12,7 +12,7 @@ use twice_provider_sim::{Fault, Switch};
 use twice_tests::host::{Host, Pace, Store, run_id};
 
 use super::run;
-use super::tools::{Class, WINDOWS, Windows, ask, one_refund, order};
+use super::tools::{Class, WINDOWS, Windows, ask, one_refund, one_refund_in, order};
 
 #[test]
 fn a_request_of_a_vanished_worker_is_listed_as_unknown_before_anyone_looks_after_it() {
@@ -48,7 +48,9 @@ async fn check(class: Class, boundary: Boundary) {
     let lost = Switch::new(Fault::CommitThenDrop).times(1);
     // Two lookups a settle window apart, then another request that is lost: that takes longer than the others.
     let windows = Windows { horizon: "24h", ..WINDOWS };
-    let host = Arc::new(Host::start(one_refund(class, windows).switches([lost])).await);
+    let lock = "lock = { name = \"order\" }";
+    let setup = one_refund_in(class, windows, "limits = { time = \"2m\" }", lock);
+    let host = Arc::new(Host::start(setup.switches([lost])).await);
     let input = order("order-1", vec![ask("refund", "order-1", 1_000)]);
     // Nothing becomes unknown in that way but what a vanished worker left behind.
     let first = match boundary == Boundary::BeforeUnknown {

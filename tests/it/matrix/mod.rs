@@ -7,6 +7,7 @@ mod crash;
 mod graph;
 mod key;
 mod late;
+mod locks;
 mod lookup;
 mod operator;
 mod outcomes;

@@ -51,7 +51,7 @@ async fn record_of(host: &Host, run: &str) -> RunRecord {
     host.ledger.run(&run_id(run)).await.unwrap().unwrap()
 }
 
-fn options(concurrency: usize) -> Options {
+pub(super) fn options(concurrency: usize) -> Options {
     Options {
         concurrency: NonZeroUsize::new(concurrency).unwrap(),
         per_workflow: BTreeMap::new(),
@@ -85,7 +85,12 @@ impl Told {
 }
 
 /// Lets a worker work until so many runs completed and so many were lost; then it is told to stop.
-async fn work(engine: Engine, options: Options, completed: usize, lost: usize) -> Vec<String> {
+pub(super) async fn work(
+    engine: Engine,
+    options: Options,
+    completed: usize,
+    lost: usize,
+) -> Vec<String> {
     let told = Told::default();
     let (stop, told_to_stop) = watch::channel(false);
     let tell = |event: &Event<'_>| {

@@ -32,6 +32,7 @@ tool = "payments.refund"
 object = "/input/order_id"
 intent = "full-damaged-item"
 allow = "true"
+lock = { name = "order" }
 
 [[node]]
 name = "notify"
@@ -44,6 +45,7 @@ tool = "keyed-mail.send"
 object = "/receipts/refund/refund/external_id"
 intent = "refund-notice"
 allow = "true"
+lock = { name = "refund" }
 "#;
 
 const SCRIPTED_FILE: &str = r#"

@@ -7,8 +7,8 @@ use twice_core::ids::{Fence, RunId};
 use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
 use twice_ledger::{
-    Append, Cancel, ClaimBy, EffectFilter, Ledger, NewRun, OperatorAppend, OverFilter, Prune,
-    RunFilter, Turn, Wanted,
+    Append, Cancel, ClaimBy, EffectFilter, Ledger, LockFilter, NewRun, ObjectLock, OperatorAppend,
+    OverFilter, Prune, RunFilter, Turn, Unlock, Wanted,
 };
 
 use crate::support::{
@@ -16,9 +16,12 @@ use crate::support::{
 };
 
 const SEEDS: [u64; 4] = [1, 2, 3, 20_240_607];
-const STEPS: usize = 800;
+const STEPS: usize = 1_000;
 /// More than are removed.
 const RUNS: [&str; 8] = ["r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8"];
+
+/// Few, so that runs meet.
+const OBJECTS: [&str; 3] = ["1", "2", "3"];
 
 /// SplitMix64: small, and the same everywhere.
 struct Draw(u64);
@@ -43,6 +46,8 @@ impl Draw {
 
 #[tokio::test]
 async fn implementations_agree() {
+    let repeated = std::env::var("SEED").is_ok();
+    let mut deadlocks = 0;
     let seeds = match std::env::var("SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
         Err(_) => SEEDS.to_vec(),
@@ -63,14 +68,19 @@ async fn implementations_agree() {
         }
         // A seed that only ever succeeds, or never, compares nothing of interest.
         let count = |what: &str| file.iter().filter(|line| line.contains(what)).count();
-        for (what, least) in [("append", 20), ("observe", 2), ("prune", 0)] {
+        for (what, least) in [("append", 20), ("observe", 2), ("prune", 0), ("unlock", 0)] {
             let (written, refused) = (count(&format!("{what} Ok")), count(&format!("{what} Err")));
             assert!(
                 written > least && refused > least,
                 "seed={seed}: {written} written, {refused} refused of {what}"
             );
         }
+        for what in ["Taken", "Held"] {
+            assert!(count(&format!("lock Ok({what}")) > 0, "seed={seed}: no lock was {what}");
+        }
+        deadlocks += count("lock Ok(Deadlock");
     }
+    assert!(repeated || deadlocks > 0, "no runs waited for each other");
 }
 
 /// Plays the operations of a seed; returns what came of each, and then everything there is to read.
@@ -104,7 +114,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
     let ledger = &backend.ledger;
     let run = run_id(draw.pick(&RUNS));
     let worker = by(draw.pick(&["w1", "w2", "w3"]));
-    match draw.below(15) {
+    match draw.below(20) {
         0 | 1 => {
             let key = draw.pick(&[None, None, Some("k1".to_owned()), Some("k2".to_owned())]);
             let input = draw.pick(&[
@@ -171,8 +181,30 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
             };
             format!("prune {:?}", ledger.prune(prune).await)
         }
+        18 => {
+            let unlock = Unlock {
+                run,
+                name: name("order"),
+                object: draw.pick(&OBJECTS).to_owned(),
+                who: "ada".to_owned(),
+                why: "it is time".to_owned(),
+            };
+            format!("unlock {:?}", ledger.unlock(unlock, backend.at()).await)
+        }
+        14..=17 => {
+            let wanted = ObjectLock {
+                fence: fence_of(&**ledger, &run, draw).await,
+                run,
+                name: name("order"),
+                object: draw.pick(&OBJECTS).to_owned(),
+                expires_ms: draw.pick(&[None, Some(500), Some(3_000)]),
+            };
+            let locked = ledger.lock(wanted, backend.at()).await;
+            let listed = ledger.locks(&LockFilter::default()).await;
+            format!("lock {locked:?} {listed:?}")
+        }
         7 => format!("observe {:?}", observe(backend, &run, draw).await),
-        14 if draw.below(3) == 0 => {
+        19 if draw.below(3) == 0 => {
             let cancel = Cancel { who: "ada".to_owned(), why: "no more".to_owned() };
             format!("cancel {:?}", ledger.request_cancel(&run, &cancel, backend.at()).await)
         }

@@ -10,6 +10,7 @@ mod differential;
 mod effects;
 mod file;
 mod listings;
+mod locks;
 mod postgres;
 mod proxy;
 mod retention;

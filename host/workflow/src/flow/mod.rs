@@ -244,11 +244,6 @@ fn nodes(table: &Table<'_>) -> (Vec<NodeDraft>, bool) {
 
 /// Refuses what a slot asks for that is read and checked, and not performed in this version.
 fn refuse_ahead(ahead: Sink<'_>, slot: &SlotDraft) {
-    if let Some(draft) = &slot.lock {
-        let fix =
-            "until then, start one run for each business object: a run's id or `--key` names it";
-        not_yet(ahead, draft.place, "`lock` (a lock on the business object)", fix);
-    }
     if let Some(target) = slot.target.as_ref().filter(|_| slot.child) {
         let fix = "until then, make its nodes part of this workflow";
         not_yet(ahead, target.place, "`workflow` (a run of another workflow)", fix);

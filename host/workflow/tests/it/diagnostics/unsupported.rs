@@ -62,7 +62,6 @@ fn what_is_ahead_of_the_executor() {
         .map(|found| found.what.clone())
         .collect();
     expect![[r#"
-        `lock` (a lock on the business object) is not supported yet
         `workflow` (a run of another workflow) is not supported yet"#]]
     .assert_eq(&refused.join("\n"));
     let ahead = Project::load_ahead(&files).map_or_else(|found| found, |project| project.warnings);
