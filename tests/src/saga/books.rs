@@ -181,8 +181,15 @@ impl Account {
         let entry = ENTRIES.iter().find(|entry| entry.operation == effect.operation);
         let entry = entry.ok_or(format!("nobody expects {} here", effect.operation))?;
         let object = self.object_of(effect, entry.makes)?;
-        let undos: Vec<&Listed> =
+        let mut undos: Vec<&Listed> =
             self.listed.iter().filter(|undo| undo.undoes.as_ref() == Some(&effect.id)).collect();
+        // One that was refused is asked for again under another key: the last of them counts.
+        let mut refused = undos.extract_if(.., |undo| undo.state == "FAILED");
+        let last_refused = refused.by_ref().last();
+        drop(refused);
+        if undos.is_empty() {
+            undos.extend(last_refused);
+        }
         match (object, undos.as_slice()) {
             (None, []) => Ok(Fate::Failed),
             (None, _) => Err(format!("{} did not happen, and is undone", effect.operation)),
