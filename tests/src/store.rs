@@ -184,6 +184,10 @@ impl<B: Between> Ledger for Watched<B> {
         self.0.ledger().observe(run, effect, observation, at).await
     }
 
+    async fn wake(&self, run: &RunId) -> Result<(), LedgerError> {
+        self.0.ledger().wake(run).await
+    }
+
     async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<(), LedgerError> {
         self.0.ledger().renew(run, fence, lease_ms).await
     }

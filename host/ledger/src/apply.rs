@@ -35,6 +35,7 @@ impl Batch<'_> {
             }
             Work::Decide { write, expected_head } => self.decide(write, *expected_head).await,
             Work::Observe { run, effect, entry } => self.observe(run, effect, entry).await,
+            Work::Wake { run } => self.wake(run).await,
             Work::Prune(prune) => self.prune(prune).await,
             Work::PutDefinition { digest, text } => {
                 let args = vec![digest.as_str().into(), text.as_str().into()];
@@ -65,6 +66,7 @@ impl Batch<'_> {
             input: start.input.clone(),
             priority: start.priority,
             created_at: start.entry.entry.at.0,
+            parent: start.parent().cloned(),
         };
         let mut record = start.record()?;
         let mut entries = vec![Staged { entry, moved: None }];
@@ -119,6 +121,7 @@ impl Batch<'_> {
         if json::canonical(&existing.input) != start.input {
             return Err(rules::conflict(&existing.id, "another input").into());
         }
+        rules::refuse_other_parent(&existing, start.parent())?;
         Ok(Some(existing))
     }
 
@@ -169,6 +172,17 @@ impl Batch<'_> {
         lock.lease_until = Some(until);
         lock.claim_at = Some(until);
         self.stage_run(run, lock);
+        Ok(Reply::Done)
+    }
+
+    async fn wake(&mut self, run: &RunId) -> Result<Reply, Refused> {
+        let Some(mut lock) = self.lock(run)? else { return Ok(Reply::Done) };
+        let now = self.now().await?;
+        if rules::wakes(lock.state, lock.claim_at, now) {
+            lock.due_at = Some(now);
+            lock.claim_at = Some(now);
+            self.stage_run(run, lock);
+        }
         Ok(Reply::Done)
     }
 

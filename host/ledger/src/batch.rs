@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use twice_core::chain::{Entry, Head};
 use twice_core::effect::State;
+use twice_core::event::Parent;
 use twice_core::ids::{EffectId, ElementId, Fence, Name, RunId};
 use twice_core::mutation;
 use twice_core::run::{Priority, RunState};
@@ -45,6 +46,7 @@ pub(crate) struct Birth {
     pub(crate) input: String,
     pub(crate) priority: Priority,
     pub(crate) created_at: i64,
+    pub(crate) parent: Option<Parent>,
 }
 
 struct Known {
@@ -373,6 +375,7 @@ impl<'c> Batch<'c> {
 
 fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {
     let (progress, progress_seq) = lock.progress.take().unzip();
+    let (parent, effect) = birth.parent.map(|parent| (parent.run, parent.effect)).unzip();
     vec![
         id.as_str().into(),
         birth.caller_key.into(),
@@ -381,6 +384,8 @@ fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {
         birth.input.into(),
         birth.priority.get().into(),
         birth.created_at.into(),
+        parent.as_ref().map(RunId::as_str).into(),
+        effect.as_ref().map(EffectId::as_str).into(),
         lock.state.as_str().into(),
         progress.into(),
         progress_seq.into(),
@@ -436,6 +441,7 @@ fn effect_values(owner: &RunId, effect: Projection) -> Vec<Value> {
         i64::from(effect.attempts).into(),
         effect.external_id.into(),
         i64::from(effect.held).into(),
+        i64::from(effect.settled_here).into(),
         effect.last_error.into(),
         effect.updated_at.into(),
     ]

@@ -218,6 +218,10 @@ impl Ledger for SqlLedger {
         }
     }
 
+    async fn wake(&self, run: &RunId) -> Result<(), LedgerError> {
+        self.writers.write(Work::Wake { run: run.clone() }).await.map(drop)
+    }
+
     async fn observe(
         &self,
         run: &RunId,
@@ -276,13 +280,15 @@ impl Ledger for SqlLedger {
             filter.state.map(RunState::as_str).into(),
             filter.workflow.as_ref().map(Name::as_str).into(),
             i64::from(rules::page(filter.limit)).into(),
+            i64::from(filter.open).into(),
         ];
-        let statement = match &filter.before {
-            Some(before) => {
-                args.push(before.as_str().into());
-                sql::RUNS_BEFORE
-            }
-            None => sql::RUNS,
+        args.extend(filter.parent.iter().map(|parent| parent.as_str().into()));
+        args.extend(filter.before.iter().map(|before| before.as_str().into()));
+        let statement = match (&filter.parent, &filter.before) {
+            (None, None) => sql::RUNS,
+            (None, Some(_)) => sql::RUNS_BEFORE,
+            (Some(_), None) => sql::CHILDREN,
+            (Some(_), Some(_)) => sql::CHILDREN_BEFORE,
         };
         let found = self.read("list runs", statement, args).await?;
         found.into_iter().map(|row| rows::run(row).map(|(record, _)| record)).collect()

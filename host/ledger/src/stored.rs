@@ -43,6 +43,7 @@ pub(crate) struct Projection {
     pub(crate) attempts: u32,
     pub(crate) external_id: Option<String>,
     pub(crate) held: bool,
+    pub(crate) settled_here: bool,
     pub(crate) last_error: Option<String>,
     pub(crate) updated_at: i64,
 }
@@ -233,6 +234,7 @@ impl Cleaner {
             attempts: u32::try_from(effect.attempts.len()).unwrap_or(u32::MAX),
             external_id: self.optional(external_id),
             held: effect.hold.is_some(),
+            settled_here: effect.contract().settled_here,
             last_error: self.optional(effect.last_error.as_deref()),
             updated_at: effect.updated_at.0,
         }

@@ -1,6 +1,7 @@
 //! What the writer is asked to do, and what it answers.
 
 use twice_core::chain::{Content, Head, NewEntry};
+use twice_core::event::{Parent, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::progress::Progress;
 use twice_core::run::{Priority, RunState};
@@ -33,6 +34,14 @@ impl Start {
         Progress::of(event)
     }
 
+    /// The effect that it is, when another run starts it.
+    pub(crate) const fn parent(&self) -> Option<&Parent> {
+        match &self.entry.entry.content {
+            Content::Run(RunEvent::Started { parent, .. }) => parent.as_ref(),
+            Content::Run(_) | Content::Effect { .. } => None,
+        }
+    }
+
     /// The run as it will be, before anyone claims it.
     pub(crate) fn record(&self) -> Result<RunRecord, LedgerError> {
         let input = serde_json::from_str(&self.input).map_err(|problem| LedgerError::Corrupt {
@@ -60,6 +69,7 @@ impl Start {
             crashes: 0,
             created_at: self.entry.entry.at,
             updated_at: self.entry.entry.at,
+            parent: self.parent().cloned(),
         })
     }
 }
@@ -72,6 +82,7 @@ pub(crate) enum Work {
     Renew { run: RunId, fence: Fence, lease_ms: u64 },
     Append { write: Write, fence: Fence, progress_made: bool },
     Decide { write: Write, expected_head: Head },
+    Wake { run: RunId },
     Prune(Box<Prune>),
     Observe { run: RunId, effect: EffectId, entry: Box<Ready> },
     PutDefinition { digest: String, text: String },
@@ -97,6 +108,7 @@ impl Work {
             Self::Renew { .. } => "renew a lease",
             Self::Append { .. } => "write a step of a run",
             Self::Decide { .. } => "write a person's decision",
+            Self::Wake { .. } => "make a run due",
             Self::Prune(_) => "remove a run",
             Self::Observe { .. } => "keep an observation",
             Self::PutDefinition { .. } => "store a definition",
@@ -110,7 +122,7 @@ impl Work {
             Self::Start(start) => Some(&start.id),
             Self::Prune(prune) => Some(&prune.run),
             Self::Claim { wanted: Wanted::Run { id, .. }, .. } => Some(id),
-            Self::Renew { run, .. } | Self::Observe { run, .. } => Some(run),
+            Self::Renew { run, .. } | Self::Wake { run } | Self::Observe { run, .. } => Some(run),
             Self::Append { write, .. } | Self::Decide { write, .. } => Some(&write.run),
             Self::Claim { wanted: Wanted::Turn(_), .. }
             | Self::PutDefinition { .. }
@@ -124,6 +136,7 @@ impl Work {
             Self::Start(_)
             | Self::Claim { .. }
             | Self::Renew { .. }
+            | Self::Wake { .. }
             | Self::Prune(_)
             | Self::Observe { .. }
             | Self::PutDefinition { .. }
@@ -137,6 +150,7 @@ impl Work {
             Self::Start(_)
             | Self::Claim { .. }
             | Self::Renew { .. }
+            | Self::Wake { .. }
             | Self::Prune(_)
             | Self::Append { .. }
             | Self::Decide { .. }

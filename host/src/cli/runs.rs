@@ -55,6 +55,9 @@ pub(super) struct List {
     /// Only runs of this workflow
     #[arg(long, value_parser = given::name)]
     workflow: Option<Name>,
+    /// Only runs that this run started
+    #[arg(long, value_name = "RUN", value_parser = given::run_id)]
+    parent: Option<RunId>,
     /// Only runs started before this one, for the next page
     #[arg(long, value_name = "RUN", value_parser = given::run_id)]
     before: Option<RunId>,
@@ -139,6 +142,8 @@ impl List {
         let filter = RunFilter {
             state: self.state,
             workflow: self.workflow.clone(),
+            parent: self.parent.clone(),
+            open: false,
             before: self.before.clone(),
             limit: self.limit.clamp(1, PAGE_MAX),
         };

@@ -74,6 +74,7 @@ pub(in super::super) fn proposal(key: bool, amount: i64) -> Proposal {
             timeout_ms: 10_000,
             retry: Retry { attempts: 3, initial_ms: 100, max_ms: 1_000 },
             horizon_ms: 86_400_000,
+            settled_here: false,
         },
         identity,
     }
@@ -174,6 +175,7 @@ pub(in super::super) fn snapshot(events: &[EffectEvent], state: RunState, live: 
         crashes: 0,
         created_at: AT,
         updated_at: AT,
+        parent: None,
     };
     let listed = Listed { shown, operation: OPERATION.to_owned(), effect };
     Snapshot { run: Some(record), effects: vec![listed], entries, head: Some(head) }

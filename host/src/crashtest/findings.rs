@@ -249,7 +249,11 @@ fn person(listed: &Listed, run: &RunRecord, pause_ms: u64) -> Option<Words> {
             ),
             "let the provider honour an idempotency key, or plant `{/effect_id}` in the request and declare a `lookup`; where the provider offers neither, put the effect last and decide who looks after it".into(),
         ),
-        ToolClass::KeyAndLookup | ToolClass::KeyOnly | ToolClass::LookupOnly | ToolClass::Read => {
+        ToolClass::KeyAndLookup
+        | ToolClass::KeyOnly
+        | ToolClass::LookupOnly
+        | ToolClass::Read
+        | ToolClass::Ledger => {
             blind_lookup(listed)
                 .or_else(|| key_forgotten(listed, pause_ms))
                 .or_else(|| horizon_reached(listed, run, pause_ms))

@@ -6,12 +6,14 @@
 //! to the ledger.
 
 pub mod boundary;
+pub mod child;
 mod circuit;
 mod claim;
 pub mod compiled;
 mod drive;
 mod durable;
 mod error;
+pub mod family;
 mod gateway;
 mod late;
 pub mod lease;

@@ -19,7 +19,7 @@ use twice_workflow::source::{self, Trusted};
 use twice_workflow::units::duration_text;
 
 use super::compiled::Compiled;
-use super::drive::Stop;
+use super::drive::{Stop, sooner};
 use super::run::RESTARTED;
 use super::session::Session;
 use super::step::{self, Start, StepContext, StepEnd};
@@ -316,15 +316,17 @@ impl<'e> Schedule<'e> {
             Stop::Wait { until, .. } => Some(*until),
             Stop::Person { .. } => None,
         };
-        let waits = self.stopped.values().filter_map(|stop| Some((instant(stop)?, stop)));
-        let first = waits.min_by_key(|(until, _)| *until).map(|(_, stop)| stop);
+        let mut waits: Vec<&Stop> =
+            self.stopped.values().filter(|stop| instant(stop).is_some()).collect();
+        waits.sort_by_key(|stop| instant(stop));
+        let first = waits.into_iter().fold(None, |first, stop| Some(sooner(first, stop.clone())));
         let person = self.stopped.values().find_map(|stop| match stop {
             Stop::Person { why } => Some(why),
             Stop::Wait { .. } => None,
         });
         let stop = match (first, person) {
             (Some(Stop::Wait { until, why }), person) => {
-                let until = self.deadline.map_or(*until, |deadline| deadline.min(*until));
+                let until = self.deadline.map_or(until, |deadline| deadline.min(until));
                 let person = person.map(|why| format!("; and a person is needed: {why}"));
                 Stop::Wait { until, why: format!("{why}{}", person.unwrap_or_default()) }
             }

@@ -261,7 +261,7 @@ fn workflows(
     };
     let (all, _) =
         each(schemas, "workflows", "workflow", |sink, item| flow::read(sink, item, &known));
-    flow::check_cycles(schemas.found, &known.starts.into_inner());
+    flow::check_starts(schemas.found, &known.starts.into_inner());
     (all, known.not_yet.into_inner())
 }
 

@@ -112,6 +112,7 @@ fn a_run_that_no_worker_can_run_keeps_no_place() {
             input: input.clone(),
             identity_alg: 1,
             priority,
+            parent: None,
         };
         let entry = NewEntry { content: Content::Run(event), at: host.clock.now() };
         let new = NewRun {

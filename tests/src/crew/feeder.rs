@@ -166,6 +166,7 @@ async fn start(
         input: input.clone(),
         identity_alg: IDENTITY_ALG,
         priority: Priority::default(),
+        parent: None,
     };
     let at = MovableClock::default().now();
     let new = NewRun {

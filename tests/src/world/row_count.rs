@@ -80,6 +80,7 @@ async fn start(ledger: &dyn Ledger) -> Claim {
         input: json!({}),
         identity_alg: 1,
         priority: Priority::default(),
+        parent: None,
     };
     let by = ClaimBy {
         worker: WorkerId::parse("first").expect("this is a worker id"),

@@ -115,6 +115,7 @@ pub(crate) fn new_run(id: &str, at: Timestamp) -> NewRun {
         input: input.clone(),
         identity_alg: 1,
         priority: Priority::default(),
+        parent: None,
     };
     NewRun {
         id: run_id(id),
@@ -305,6 +306,7 @@ impl Story {
                 timeout_ms: 1_000,
                 retry: Retry { attempts: 3, initial_ms: 1, max_ms: 10 },
                 horizon_ms: 1_000,
+                settled_here: false,
             },
             identity: identity.clone(),
         });

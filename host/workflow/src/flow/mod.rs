@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use twice_core::ids::Name;
 
-pub(crate) use self::children::{Start, Workflows, check_cycles, survey};
+pub(crate) use self::children::{Start, Workflows, check_starts, survey};
 pub use self::paths::PARALLEL;
 use self::relations::Relations;
 use self::slots::Target;
@@ -260,10 +260,6 @@ fn refuse_ahead(ahead: Sink<'_>, slot: &SlotDraft) {
         let fix =
             "until then, start one run for each business object: a run's id or `--key` names it";
         not_yet(ahead, draft.place, "`lock` (a lock on the business object)", fix);
-    }
-    if let Some(target) = slot.target.as_ref().filter(|_| slot.child) {
-        let fix = "until then, make its nodes part of this workflow";
-        not_yet(ahead, target.place, "`workflow` (a run of another workflow)", fix);
     }
 }
 

@@ -54,8 +54,7 @@ fn what_is_ahead_of_the_executor() {
         "pay",
         "compensate = { tool = 'payments.refund', args = { order_id = '/input/id', amount_cents = 1 } }\npivot = true\nlock = { name = 'order' }",
     );
-    let child = "[[node.effect]]\nslot = 'ship'\nworkflow = 'flow'\nobject = '/input/id'\nintent = 'ship'\n";
-    let text = flow_text("flow", "", &[("a", &undone), ("b", child)]);
+    let text = flow_text("flow", "", &[("a", &undone)]);
     let mut files = example();
     edit(&mut files, "workflows/flow.toml", "", &format!("{text}[saga]\nundo = 'branches'\n"));
     let found = Project::load(&files).unwrap_err();
@@ -68,7 +67,6 @@ fn what_is_ahead_of_the_executor() {
         `compensate` (how an effect is undone) is not supported yet
         `pivot` (the point of no return) is not supported yet
         `lock` (a lock on the business object) is not supported yet
-        `workflow` (a run of another workflow) is not supported yet
         `[saga]` (how a run that failed is undone) is not supported yet"#]]
     .assert_eq(&refused.join("\n"));
     let ahead = Project::load_ahead(&files).map_or_else(|found| found, |project| project.warnings);
