@@ -92,13 +92,14 @@ impl Engine {
 /// Whether a run may be taken now, as far as can be told.
 fn is_ready(record: &RunRecord, now: Timestamp, early: bool) -> bool {
     match record.state {
-        RunState::Ready | RunState::Waiting => early || due_at(record).is_some_and(|at| at <= now),
+        RunState::Ready => early || record.due_at.is_none_or(|at| at <= now),
+        RunState::Waiting => early || record.due_at.is_some_and(|at| at <= now),
         RunState::Running => !record.lease_live,
         RunState::Halted | RunState::Quarantined | RunState::Completed | RunState::Failed => false,
     }
 }
 
-/// When a run goes on by itself, if it does.
+/// When a run goes on by itself, if it does. One that waits for a child which waits for a person only looks for it.
 fn due_at(record: &RunRecord) -> Option<Timestamp> {
     let blocked = record.reason.as_ref().is_some_and(|why| why.starts_with(NEEDS_PERSON));
     match record.state {

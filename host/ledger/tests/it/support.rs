@@ -270,6 +270,16 @@ impl Story {
         Self { effect, entries, fence: self.fence }
     }
 
+    /// The same as what the ledger itself settles.
+    pub(crate) fn settled_here(self) -> Self {
+        let mut effect = self.effect;
+        effect.proposal.contract = Contract::SETTLED_HERE;
+        let proposed = EffectEvent::Proposed(effect.proposal.clone());
+        let content = Content::Effect { effect: effect.id.clone(), event: proposed };
+        let entries = vec![NewEntry { content, at: effect.updated_at }];
+        Self { effect, entries, fence: self.fence }
+    }
+
     /// An effect shared by all runs.
     pub(crate) fn shared(run: &RunId, fence: Fence, at: Timestamp) -> Self {
         let scope = Scope::Object { tool: name("payments"), operation: name("refund") };
