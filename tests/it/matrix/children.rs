@@ -1,12 +1,16 @@
 //! Runs that start others: each is started once, whoever vanishes when; its end answers its effect, which is never unknown.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use twice::engine::boundary::Boundary;
+use tokio::sync::watch;
+use twice::engine::boundary::{Boundaries, Boundary};
 use twice::engine::child::NEEDS_PERSON;
 use twice::engine::operator::{Decision, DecisionError, Finding};
 use twice::engine::{RunEnd, StartRun, StartedRun};
+use twice::worker::{self, Options};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{Parent, RunEvent, Source};
 use twice_core::run::{Priority, RunState};
@@ -341,6 +345,9 @@ async fn check(boundary: Boundary, nth: u32, who: Who) -> bool {
         if who != Who::Child {
             host.engine.resume(&child, true).await.unwrap();
         }
+        if who == Who::ChildAgain {
+            host.advance(60_000).await;
+        }
         let whose = if who == Who::ParentAgain { "run-1" } else { child.as_str() };
         host.crash_resume(whose, boundary, nth).await
     };
@@ -399,5 +406,35 @@ fn a_child_is_kept_while_its_parent_may_ask_for_it() {
             prune().await.unwrap();
             completed(host.resume("run-1").await);
         }
+    });
+}
+
+/// One that looks for it once a minute is no work left to do.
+#[test]
+fn a_worker_is_idle_while_a_child_waits_for_a_person() {
+    run(async {
+        let setup = one_parcel(Class::Neither, WINDOWS)
+            .switches([Switch::new(Fault::CommitThenDrop).times(1)]);
+        let host = Host::start(setup).await;
+        waits(host.run("run-1", bundle(ORDER, &parcel(ORDER))).await);
+        let engine = Arc::new(host.another(Boundaries::none()));
+        let options = Options {
+            concurrency: NonZeroUsize::new(2).unwrap(),
+            per_workflow: BTreeMap::new(),
+            until_idle: true,
+        };
+        let (_stop, told_to_stop) = watch::channel(false);
+        worker::work(&engine, &options, told_to_stop, &|_| {}).await.unwrap();
+        let record = host.ledger.run(&run_id("run-1")).await.unwrap().unwrap();
+        assert_eq!(record.state, RunState::Waiting);
+        assert!(record.reason.unwrap().starts_with(NEEDS_PERSON));
+        assert!(record.due_at.is_some(), "it goes on looking");
+        let child = host.children("run-1").await.remove(0);
+        let effect = host.effect(child.id.as_str()).await;
+        host.engine.resolve(&effect.id, Finding::Failed, &decision()).await.unwrap();
+        let (_stop, told_to_stop) = watch::channel(false);
+        worker::work(&engine, &options, told_to_stop, &|_| {}).await.unwrap();
+        let record = host.ledger.run(&run_id("run-1")).await.unwrap().unwrap();
+        assert!(record.state.is_final(), "{record:?}");
     });
 }
