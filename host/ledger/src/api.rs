@@ -33,6 +33,8 @@ pub struct NewRun {
     pub entry: NewEntry,
     /// When set, the run is claimed in the same transaction.
     pub claim: Option<ClaimBy>,
+    /// The token under which its parent is held, if it has one: only whoever holds that run starts others for it (I7).
+    pub parent_fence: Option<Fence>,
 }
 
 /// Who claims, and for how long.
@@ -256,6 +258,7 @@ pub trait Ledger: Send + Sync + 'static {
     /// # Errors
     /// [`LedgerError::RunConflict`] when the id or the caller's key belongs to a run with another workflow or input, or
     /// the id to a run with another caller's key, or a child is to be started and the run is not its parent's; [`LedgerError::Pruned`] when it was run and removed;
+    /// [`LedgerError::Fenced`] when it is new and its parent is not held under that token;
     /// [`LedgerError::Absent`] when its definition was not stored before.
     async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError>;
 

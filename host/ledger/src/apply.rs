@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use twice_core::chain::{self, Content, Entry, Head, NewEntry};
 use twice_core::effect::State;
-use twice_core::event::RunEvent;
+use twice_core::event::{Parent, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
@@ -55,6 +55,9 @@ impl Batch<'_> {
         let args = vec![start.definition.as_str().into()];
         if self.connection.fetch(sql::DEFINITION_EXISTS, args).await?.is_empty() {
             return Err(rules::absent("definition", &start.definition).into());
+        }
+        if let Some(Parent { run, .. }) = start.parent() {
+            self.held(run, start.parent_fence.unwrap_or_default())?;
         }
         let now = self.now().await?;
         let entry = sealed(&start.id, Head::empty(&start.id), Fence(0), &start.entry);

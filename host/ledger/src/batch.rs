@@ -110,7 +110,7 @@ impl<'c> Batch<'c> {
             wrote: false,
         };
         for work in works {
-            if let Some(run) = work.run() {
+            for run in work.runs() {
                 batch.runs.entry(run.clone()).or_insert(RunSlot::Absent);
             }
             for effect in work.effects() {

@@ -245,6 +245,9 @@ impl Ledger for MemoryLedger {
         if !memory.definitions.contains_key(&new.definition) {
             return Err(rules::absent("definition", &new.definition));
         }
+        if let Some(Parent { run, .. }) = parent_of(&new.entry) {
+            memory.held(run, new.parent_fence.unwrap_or_default())?;
+        }
         let start = Start {
             id: new.id.clone(),
             caller_key: key,
@@ -254,6 +257,7 @@ impl Ledger for MemoryLedger {
             priority: new.priority,
             entry,
             claim: new.claim,
+            parent_fence: new.parent_fence,
         };
         let record = start.record()?;
         let (key, entry) = (start.caller_key, start.entry.entry);

@@ -168,6 +168,7 @@ impl Ledger for SqlLedger {
             definition: run.definition,
             priority: run.priority,
             claim: run.claim,
+            parent_fence: run.parent_fence,
         };
         match self.writers.write(Work::Start(Box::new(start))).await? {
             Reply::Started(started) => Ok(*started),

@@ -21,6 +21,7 @@ pub(crate) struct Start {
     pub(crate) priority: Priority,
     pub(crate) entry: Ready,
     pub(crate) claim: Option<ClaimBy>,
+    pub(crate) parent_fence: Option<Fence>,
 }
 
 impl Start {
@@ -128,6 +129,15 @@ impl Work {
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }
+    }
+
+    /// The runs that it reads or writes, as far as it names them.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &RunId> {
+        let parent = match self {
+            Self::Start(start) => start.parent().map(|parent| &parent.run),
+            _ => None,
+        };
+        self.run().into_iter().chain(parent)
     }
 
     const fn write(&self) -> Option<&Write> {

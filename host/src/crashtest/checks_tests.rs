@@ -178,7 +178,13 @@ pub(in super::super) fn snapshot(events: &[EffectEvent], state: RunState, live: 
         parent: None,
     };
     let listed = Listed { shown, operation: OPERATION.to_owned(), effect };
-    Snapshot { run: Some(record), effects: vec![listed], entries, head: Some(head) }
+    Snapshot {
+        run: Some(record),
+        effects: vec![listed],
+        entries,
+        head: Some(head),
+        descendants: Vec::new(),
+    }
 }
 
 fn books(proposal: &Proposal, commits: usize, requests: usize) -> Books {
@@ -291,7 +297,13 @@ fn a_listing_must_tell_the_truth_before_a_worker_runs() {
     let confirmed = snapshot(&events, running, false);
     violated(true, before(confirmed, books(&p, 0, 0)), &["determinable"]);
     // Done, and not in the ledger at all.
-    let absent = Snapshot { run: None, effects: Vec::new(), entries: Vec::new(), head: None };
+    let absent = Snapshot {
+        run: None,
+        effects: Vec::new(),
+        entries: Vec::new(),
+        head: None,
+        descendants: Vec::new(),
+    };
     violated(true, before(absent, books(&p, 1, 1)), &["determinable"]);
 }
 

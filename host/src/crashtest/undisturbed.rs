@@ -30,6 +30,7 @@ pub(super) fn broken(outcome: &Outcome, baseline: &Baseline) -> Option<Broken> {
     let why = run.reason.as_deref().unwrap_or("no reason recorded");
     match run.state {
         RunState::Halted => None,
+        RunState::Waiting if end.needs_person().is_some() => None,
         RunState::Completed => no_effects(end, baseline.grants),
         RunState::Failed => {
             let message = format!("even without a crash, the run fails: {why}{}", refusals(end));

@@ -102,6 +102,7 @@ impl Question {
             priority,
             entry: NewEntry { content: Content::Run(event), at: session.now() },
             claim: None,
+            parent_fence: Some(session.fence),
         };
         let renewed = effect.proposal.identity.generation > 1;
         Self { ledger: session.shared_ledger(), run, parent, renewed }

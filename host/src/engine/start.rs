@@ -76,6 +76,7 @@ impl Engine {
             priority: run.priority,
             entry: NewEntry { content: Content::Run(event), at: self.parts.clock.now() },
             claim: run.claim.then(|| self.claim_by()),
+            parent_fence: None,
         };
         Ok(match self.parts.ledger.start_run(new).await? {
             Started::Created(claim) => {

@@ -108,6 +108,12 @@ impl Definition {
         own.chain(self.descendants().flat_map(|child| child.definition.tools.values()))
     }
 
+    /// The components that it and its descendants run, with their digests.
+    pub fn all_components(&self) -> impl Iterator<Item = (&Name, &String)> {
+        let own = self.components.iter();
+        own.chain(self.descendants().flat_map(|child| child.definition.components.iter()))
+    }
+
     /// The pinned operation that a proposal is for.
     #[must_use]
     pub fn operation(&self, proposal: &Proposal) -> Option<&Operation> {

@@ -124,6 +124,7 @@ fn a_run_that_no_worker_can_run_keeps_no_place() {
             priority,
             entry,
             claim: None,
+            parent_fence: None,
         };
         host.ledger.start_run(new).await.unwrap();
         record(&host, "a", 2).await;

@@ -178,6 +178,7 @@ async fn start(
         priority: Priority::default(),
         entry: NewEntry { content: Content::Run(event), at },
         claim: None,
+        parent_fence: None,
     };
     match ledger.start_run(new).await {
         Ok(_) => true,

@@ -95,6 +95,7 @@ async fn start(ledger: &dyn Ledger) -> Claim {
         priority: Priority::default(),
         entry: NewEntry { content: Content::Run(event), at: Timestamp(1) },
         claim: Some(by),
+        parent_fence: None,
     };
     match ledger.start_run(run).await.expect("a run can be started") {
         Started::Created(Some(claim)) => claim,

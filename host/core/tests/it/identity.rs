@@ -262,7 +262,7 @@ fn the_run_that_an_effect_starts_has_a_readable_id_of_its_own() {
     };
     let first = identity();
     let child = child_run(&first, &hash(1), &run(), &name("ship"));
-    expect!["run-781.ship.PLACEHOLDER"].assert_eq(child.as_str());
+    expect!["run-781.ship.p5x5kbpmdh57uvaewyaq"].assert_eq(child.as_str());
     assert_eq!(child_run(&first, &hash(1), &run(), &name("ship")), child);
     let again = Identity { generation: 2, ..first.clone() };
     assert_eq!(child_run(&again, &hash(1), &run(), &name("ship")), child, "it is tried again");

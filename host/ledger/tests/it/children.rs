@@ -4,10 +4,13 @@ use serde_json::json;
 use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::State;
 use twice_core::event::{Parent, RunEvent};
-use twice_core::ids::EffectId;
+use twice_core::ids::{EffectId, Fence};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
-use twice_ledger::{Append, EffectFilter, LedgerError, NewRun, Prune, RunFilter, Started, Wanted};
+use twice_ledger::{
+    Append, Claim, ClaimOutcome, EffectFilter, LedgerError, NewRun, Prune, RunFilter, Started,
+    Wanted,
+};
 
 use crate::support::{Backend, LEASE_MS, Story, all, by, change, new_run, run_id};
 
@@ -16,9 +19,9 @@ fn parent(run: &str) -> Parent {
     Parent { run: run_id(run), effect }
 }
 
-/// The run that an effect of another starts.
+/// The run that an effect of another starts, which is held for the first time.
 pub(crate) fn child_of(run: &str, id: &str, at: Timestamp) -> NewRun {
-    let mut new = new_run(id, at);
+    let mut new = NewRun { parent_fence: Some(Fence(1)), ..new_run(id, at) };
     let Content::Run(RunEvent::Started { parent: own, .. }) = &mut new.entry.content else {
         unreachable!("a run starts with that")
     };
@@ -36,10 +39,14 @@ impl Backend {
     async fn let_go(&self, id: &str, state: RunState, due_at: Option<Timestamp>) {
         let wanted = Wanted::run(&run_id(id), true);
         let claim = self.ledger.claim(&by("w1"), &wanted, self.at()).await.unwrap();
-        let twice_ledger::ClaimOutcome::Claimed(claim) = claim else { panic!("{claim:?}") };
+        let ClaimOutcome::Claimed(claim) = claim else { panic!("{claim:?}") };
+        self.change(&claim, state, due_at).await;
+    }
+
+    async fn change(&self, claim: &Claim, state: RunState, due_at: Option<Timestamp>) {
         let event = RunEvent::Parked { why: "a test".to_owned(), until: due_at };
         let append = Append {
-            run: run_id(id),
+            run: claim.run.id.clone(),
             fence: claim.fence,
             entries: vec![NewEntry { content: Content::Run(event), at: self.at() }],
             effects: Vec::new(),
@@ -64,12 +71,13 @@ impl Backend {
 #[tokio::test]
 async fn the_children_of_a_run_are_listed_in_pages() {
     for backend in all().await {
-        backend.start("r1").await;
+        backend.start_claimed("r1").await;
         backend.start("r2").await;
         for (index, id) in ["c0", "c1", "c2", "c3"].into_iter().enumerate() {
             let at = backend.at().plus_ms(index as u64);
             backend.ledger.start_run(child_of("r1", id, at)).await.unwrap();
         }
+        backend.claimed("w1", Some("c0")).await;
         backend.ledger.start_run(child_of("c0", "g0", backend.at())).await.unwrap();
         let of = |run: &str| RunFilter { parent: Some(run_id(run)), ..RunFilter::default() };
         assert_eq!(backend.listed(of("r1")).await, ["c3", "c2", "c1", "c0"], "{}", backend.name);
@@ -96,7 +104,7 @@ async fn the_children_of_a_run_are_listed_in_pages() {
 async fn starting_a_child_again_finds_it_and_no_other_run() {
     for backend in all().await {
         let ledger = &backend.ledger;
-        backend.start("r1").await;
+        let claim = backend.start_claimed("r1").await;
         let child = || child_of("r1", "c1", backend.at());
         let created = ledger.start_run(child()).await.unwrap();
         assert!(matches!(created, Started::Created(None)), "{}", backend.name);
@@ -110,6 +118,21 @@ async fn starting_a_child_again_finds_it_and_no_other_run() {
             let refused = matches!(&other, Err(LedgerError::RunConflict { difference, .. }) if difference == "another parent");
             assert!(refused, "{}: {other:?}", backend.name);
         }
+        // Found it is by whoever asks; started only by whoever holds its parent (I7).
+        let older = NewRun { parent_fence: Some(Fence(0)), ..child_of("r1", "c2", backend.at()) };
+        let none = NewRun { parent_fence: None, ..older.clone() };
+        for refused in [older, none] {
+            let refused = ledger.start_run(refused).await;
+            let fenced =
+                matches!(&refused, Err(LedgerError::Fenced { run, .. }) if *run == run_id("r1"));
+            assert!(fenced, "{}: {refused:?}", backend.name);
+        }
+        backend.change(&claim, RunState::Waiting, None).await;
+        let refused = ledger.start_run(child_of("r1", "c2", backend.at())).await;
+        assert!(matches!(refused, Err(LedgerError::Fenced { .. })), "{}", backend.name);
+        assert!(ledger.run(&run_id("c2")).await.unwrap().is_none(), "{}", backend.name);
+        let again = ledger.start_run(child()).await.unwrap();
+        assert!(matches!(again, Started::Existing(_)), "{}", backend.name);
     }
 }
 
@@ -136,7 +159,7 @@ async fn only_a_run_that_waits_is_woken() {
         }
         notices.heard().await;
         let mut taken = Vec::new();
-        while let twice_ledger::ClaimOutcome::Claimed(claim) = backend.claim("w2", None).await {
+        while let ClaimOutcome::Claimed(claim) = backend.claim("w2", None).await {
             taken.push(claim.run.id.to_string());
         }
         taken.sort();
@@ -149,9 +172,10 @@ async fn only_a_run_that_waits_is_woken() {
 #[tokio::test]
 async fn a_child_is_kept_while_its_parent_may_ask() {
     for backend in all().await {
-        backend.start("r1").await;
+        let claim = backend.start_claimed("r1").await;
         backend.ledger.start_run(child_of("r1", "c1", backend.at())).await.unwrap();
         backend.let_go("c1", RunState::Completed, None).await;
+        backend.change(&claim, RunState::Waiting, Some(backend.at())).await;
         for state in [RunState::Waiting, RunState::Failed] {
             backend.let_go("r1", state, Some(backend.at())).await;
             let kept = backend.prune("c1").await;

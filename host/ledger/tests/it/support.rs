@@ -126,6 +126,7 @@ pub(crate) fn new_run(id: &str, at: Timestamp) -> NewRun {
         priority: Priority::default(),
         entry: NewEntry { content: Content::Run(event), at },
         claim: None,
+        parent_fence: None,
     }
 }
 
