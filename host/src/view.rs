@@ -47,6 +47,8 @@ pub struct RunView {
     pub nodes: Value,
     /// Where each node stands that was reached.
     pub steps: Vec<StepView>,
+    /// The effect that it is, when another run started it.
+    pub parent: Option<ParentView>,
     /// When it was started.
     pub created_at: String,
     /// When its latest entry was made.
@@ -69,6 +71,41 @@ pub struct CompensatingView {
     pub cause: &'static str,
     /// In words.
     pub why: String,
+}
+
+/// The effect by which a run was started.
+#[derive(Debug, Serialize)]
+pub struct ParentView {
+    /// The run that started it.
+    pub run_id: String,
+    /// The effect of that run.
+    pub effect_id: String,
+}
+
+/// A run that another started.
+#[derive(Debug, Serialize)]
+pub struct ChildView {
+    /// Its id.
+    pub run_id: String,
+    /// Its workflow.
+    pub workflow: String,
+    /// Where it stands.
+    pub state: String,
+    /// Why it waits, halted or failed.
+    pub reason: Option<String>,
+}
+
+impl ChildView {
+    /// The view of a record.
+    #[must_use]
+    pub fn of(run: &RunRecord) -> Self {
+        Self {
+            run_id: run.id.to_string(),
+            workflow: run.workflow.to_string(),
+            state: run.state.to_string(),
+            reason: run.reason.clone(),
+        }
+    }
 }
 
 /// Where the latest visit of a node stands.
@@ -145,6 +182,10 @@ impl RunView {
             crashes: run.crashes,
             steps: StepView::all(&run.progress),
             nodes: run.progress.state(&Value::Null, None)["nodes"].clone(),
+            parent: run.parent.as_ref().map(|parent| ParentView {
+                run_id: parent.run.to_string(),
+                effect_id: parent.effect.to_string(),
+            }),
             created_at: run.created_at.to_string(),
             updated_at: run.updated_at.to_string(),
         }

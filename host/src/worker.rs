@@ -3,7 +3,7 @@
 //! It looks at the ledger, never at what it was told: notices and due times only say when to look again. Whatever is missed
 //! costs the time to the next look.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use twice_core::ids::{Fence, Name, RunId};
 use twice_ledger::{LedgerError, Notices, Turn};
 
+use crate::engine::child::NEEDS_PERSON;
 use crate::engine::{Engine, EngineError, HeldRun, RunEnd, Taken};
 
 /// Longest time between two looks at the ledger, more or less.
@@ -111,6 +112,7 @@ pub async fn work(
         slots: HashMap::new(),
         turn: Turn::default(),
         failures: HashMap::new(),
+        blocked: HashSet::new(),
     };
     worker.work().await
 }
@@ -138,6 +140,9 @@ struct Worker<'a> {
     turn: Turn,
     /// How often in a row the executor could not go on with a run.
     failures: HashMap<RunId, u32>,
+    /// Runs that wait for a child which waits for a person: they look for it from time to time, and nothing else becomes of
+    /// them.
+    blocked: HashSet<RunId>,
 }
 
 /// What there is to do next.
@@ -200,17 +205,36 @@ impl Worker<'_> {
         Ok(if self.tasks.is_empty() { Next::End } else { Next::Wait })
     }
 
-    async fn nothing_is_due(&self, idle: &mut u32) -> Result<Next, EngineError> {
+    async fn nothing_is_due(&mut self, idle: &mut u32) -> Result<Next, EngineError> {
         let next = self.engine.ledger().next_due_ms().await?.map(Duration::from_millis);
-        if !self.options.until_idle || next.is_some() || !self.tasks.is_empty() {
+        let look = Next::Look(next.unwrap_or(SCAN).min(jittered(SCAN)));
+        if !self.options.until_idle || !self.tasks.is_empty() {
             *idle = 0;
-            return Ok(Next::Look(next.unwrap_or(SCAN).min(jittered(SCAN))));
+            return Ok(look);
+        }
+        let loads = self.engine.ledger().overview().await?.workflows;
+        let goes_on: u64 = loads.iter().map(|load| load.ready + load.running + load.waiting).sum();
+        if next.is_some() && goes_on > self.still_blocked(goes_on).await? {
+            *idle = 0;
+            return Ok(look);
         }
         *idle += 1;
-        let stuck =
-            self.engine.ledger().overview().await?.workflows.iter().any(|load| load.ready > 0);
+        let stuck = loads.iter().any(|load| load.ready > 0);
         let looks = if stuck { STUCK_LOOKS } else { IDLE_LOOKS };
         Ok(if *idle < looks { Next::Look(IDLE_SCAN) } else { Next::End })
+    }
+
+    /// How many runs wait for a person by way of a child, if it may be as many as that; others may have gone on with some.
+    async fn still_blocked(&mut self, wanted: u64) -> Result<u64, EngineError> {
+        if (self.blocked.len() as u64) < wanted {
+            return Ok(0);
+        }
+        for run in self.blocked.clone() {
+            if !waits_for_person(&self.engine.standing(&run).await?) {
+                self.blocked.remove(&run);
+            }
+        }
+        Ok(self.blocked.len() as u64)
     }
 
     fn stops(&self) -> bool {
@@ -279,6 +303,11 @@ impl Worker<'_> {
                 } else if self.failures.len() < FAILURES_MAX || self.failures.contains_key(&run) {
                     *self.failures.entry(run.clone()).or_default() += 1;
                 }
+                if self.options.until_idle && waits_for_person(&end) {
+                    self.blocked.insert(run.clone());
+                } else {
+                    self.blocked.remove(&run);
+                }
                 (self.tell)(&Event::Left { run: &run, workflow: Some(&workflow), end: &end });
             }
             Done::Lost(why) => {
@@ -286,6 +315,11 @@ impl Worker<'_> {
             }
         }
     }
+}
+
+/// Whether a run waits for a child which waits for a person.
+fn waits_for_person(end: &RunEnd) -> bool {
+    matches!(end, RunEnd::Waiting { why, .. } if why.starts_with(NEEDS_PERSON))
 }
 
 /// Runs a run; one with which the executor cannot go on is let go, so that it neither keeps its slot nor counts as a crash.

@@ -33,8 +33,8 @@ CREATE TABLE module_name (
 -- Runs: a projection of their entries, and the lease. `progress` is the checkpoint, which has taken in the entries up to
 -- number `progress_seq`; what stands behind it is folded by whoever goes on with the run. `claim_at` is the instant since
 -- when a worker may take the run: due time, or end of the lease; NULL when none may.
--- `cancel` says who asked for its cancellation and why, NULL when nobody did. Rows leave room beside themselves: nearly
--- every write changes one.
+-- `cancel` says who asked for its cancellation and why, NULL when nobody did. A child is told by the run and the effect that
+-- started it. Rows leave room beside themselves: nearly every write changes one.
 CREATE TABLE run (
     id          TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (id <> ''),
     caller_key  TEXT COLLATE "C" UNIQUE,
@@ -60,6 +60,9 @@ CREATE TABLE run (
     head_hash   BYTEA NOT NULL CHECK (length(head_hash) = 32),
     created_at  BIGINT NOT NULL,
     updated_at  BIGINT NOT NULL,
+    parent_run  TEXT COLLATE "C",
+    parent_effect TEXT COLLATE "C",
+    CHECK ((parent_run IS NULL) = (parent_effect IS NULL)),
     CHECK (state IN ('ready', 'running', 'waiting') OR claim_at IS NULL),
     CHECK (state <> 'running' OR (worker IS NOT NULL AND lease_until IS NOT NULL AND claim_at = lease_until))
 ) WITH (fillfactor = 70);
@@ -67,8 +70,10 @@ CREATE TABLE run (
 CREATE INDEX run_open ON run (workflow, priority, claim_at, id, state, worker)
     WHERE state IN ('ready', 'running', 'waiting', 'halted', 'stuck', 'quarantined');
 CREATE INDEX run_newest ON run (created_at, id);
+CREATE INDEX run_child ON run (parent_run) WHERE parent_run IS NOT NULL;
 
--- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first. Nothing that
+-- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first. What is
+-- `settled_here` is never UNKNOWN: the ledger itself tells what became of it. Nothing that
 -- changes with an effect's state is in an index, so that such a change finds room beside the row.
 CREATE TABLE effect (
     id              TEXT COLLATE "C" NOT NULL PRIMARY KEY CHECK (id <> ''),
@@ -86,8 +91,10 @@ CREATE TABLE effect (
     external_id     TEXT COLLATE "C",
     held            BIGINT NOT NULL CHECK (held IN (0, 1)),
     undoes          TEXT COLLATE "C",
+    settled_here    BIGINT NOT NULL CHECK (settled_here IN (0, 1)),
     last_error      TEXT COLLATE "C",
-    updated_at      BIGINT NOT NULL
+    updated_at      BIGINT NOT NULL,
+    CHECK (settled_here = 0 OR state <> 'UNKNOWN')
 ) WITH (fillfactor = 70);
 CREATE INDEX effect_of_step ON effect (run_id, node, visit, element);
 CREATE INDEX effect_held ON effect (id) WHERE held = 1;
@@ -232,11 +239,13 @@ CREATE TRIGGER effect_transition_no_delete BEFORE DELETE OR TRUNCATE ON effect_t
 -- What may change in the projections, and what may not.
 CREATE TRIGGER run_no_delete BEFORE DELETE OR TRUNCATE ON run
     EXECUTE FUNCTION refuse('runs are never deleted');
-CREATE TRIGGER run_fixed BEFORE UPDATE OF id, caller_key, workflow, definition, input, priority, created_at ON run
+CREATE TRIGGER run_fixed BEFORE UPDATE OF id, caller_key, workflow, definition, input, priority, created_at, parent_run,
+    parent_effect ON run
     FOR EACH ROW
     WHEN (NEW.id <> OLD.id OR NEW.caller_key IS DISTINCT FROM OLD.caller_key OR NEW.workflow <> OLD.workflow
         OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.priority <> OLD.priority
-        OR NEW.created_at <> OLD.created_at)
+        OR NEW.created_at <> OLD.created_at OR NEW.parent_run IS DISTINCT FROM OLD.parent_run
+        OR NEW.parent_effect IS DISTINCT FROM OLD.parent_effect)
     EXECUTE FUNCTION refuse('what a run was started with is never changed');
 CREATE TRIGGER run_cancel_stays BEFORE UPDATE OF cancel ON run
     FOR EACH ROW WHEN (OLD.cancel IS NOT NULL AND NEW.cancel IS DISTINCT FROM OLD.cancel)

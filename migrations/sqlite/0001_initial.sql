@@ -29,7 +29,8 @@ CREATE TABLE module_name (
 -- Runs: a projection of their entries, and the lease. `progress` is the checkpoint, which has taken in the entries up to
 -- number `progress_seq`; what stands behind it is folded by whoever goes on with the run. `claim_at` is the instant since
 -- when a worker may take the run: due time, or end of the lease; NULL when none may.
--- `cancel` says who asked for its cancellation and why, NULL when nobody did.
+-- `cancel` says who asked for its cancellation and why, NULL when nobody did. A child is told by the run and the effect that
+-- started it.
 CREATE TABLE run (
     id          TEXT    NOT NULL PRIMARY KEY CHECK (id <> ''),
     caller_key  TEXT    UNIQUE,
@@ -55,6 +56,9 @@ CREATE TABLE run (
     head_hash   BLOB    NOT NULL CHECK (length(head_hash) = 32),
     created_at  INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL,
+    parent_run  TEXT,
+    parent_effect TEXT,
+    CHECK ((parent_run IS NULL) = (parent_effect IS NULL)),
     CHECK (state IN ('ready', 'running', 'waiting') OR claim_at IS NULL),
     CHECK (state <> 'running' OR (worker IS NOT NULL AND lease_until IS NOT NULL AND claim_at = lease_until))
 ) STRICT;
@@ -62,8 +66,10 @@ CREATE TABLE run (
 CREATE INDEX run_open ON run (workflow, priority, claim_at, id, state, worker)
     WHERE state IN ('ready', 'running', 'waiting', 'halted', 'stuck', 'quarantined');
 CREATE INDEX run_newest ON run (created_at, id);
+CREATE INDEX run_child ON run (parent_run) WHERE parent_run IS NOT NULL;
 
--- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first.
+-- Effects: a projection of their entries, for listings. The owner is the run that proposed the effect first. What is
+-- `settled_here` is never UNKNOWN: the ledger itself tells what became of it.
 CREATE TABLE effect (
     id              TEXT    NOT NULL PRIMARY KEY CHECK (id <> ''),
     run_id          TEXT    NOT NULL REFERENCES run (id),
@@ -80,8 +86,10 @@ CREATE TABLE effect (
     external_id     TEXT,
     held            INTEGER NOT NULL CHECK (held IN (0, 1)),
     undoes          TEXT,
+    settled_here    INTEGER NOT NULL CHECK (settled_here IN (0, 1)),
     last_error      TEXT,
-    updated_at      INTEGER NOT NULL
+    updated_at      INTEGER NOT NULL,
+    CHECK (settled_here = 0 OR state <> 'UNKNOWN')
 ) STRICT;
 CREATE INDEX effect_of_step ON effect (run_id, node, visit, element);
 CREATE INDEX effect_held ON effect (id) WHERE held = 1;
@@ -215,7 +223,8 @@ BEGIN SELECT RAISE(ABORT, 'runs are never deleted'); END;
 CREATE TRIGGER run_fixed BEFORE UPDATE ON run
 WHEN NEW.id <> OLD.id OR NEW.caller_key IS NOT OLD.caller_key OR NEW.workflow <> OLD.workflow
   OR NEW.definition <> OLD.definition OR NEW.input <> OLD.input OR NEW.priority <> OLD.priority
-  OR NEW.created_at <> OLD.created_at
+  OR NEW.created_at <> OLD.created_at OR NEW.parent_run IS NOT OLD.parent_run
+  OR NEW.parent_effect IS NOT OLD.parent_effect
 BEGIN SELECT RAISE(ABORT, 'what a run was started with is never changed'); END;
 CREATE TRIGGER run_cancel_stays BEFORE UPDATE ON run
 WHEN OLD.cancel IS NOT NULL AND NEW.cancel IS NOT OLD.cancel

@@ -9,7 +9,13 @@ use crate::tools::{Class, Windows, payments};
 /// A workflow `graph` of conformance nodes, each given as its name and further keys.
 #[must_use]
 pub fn graph(head: &str, nodes: &[(&str, &str)]) -> String {
-    let mut text = format!("workflow = \"graph\"\nversion = 1\n{head}\n");
+    named("graph", head, nodes)
+}
+
+/// The same under another name.
+#[must_use]
+pub fn named(name: &str, head: &str, nodes: &[(&str, &str)]) -> String {
+    let mut text = format!("workflow = \"{name}\"\nversion = 1\n{head}\n");
     for (name, keys) in nodes {
         text.push_str(&format!(
             "[[node]]\nname = \"{name}\"\ncomponent = \"conformance\"\n{keys}\n"

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinError;
 use twice::engine::boundary::{Boundaries, Boundary};
+use twice::engine::child::NEEDS_PERSON;
 use twice::engine::observer::Silent;
 use twice::engine::{Engine, EngineError, Parts, Performer, RunEnd, StartRun, StartedRun};
 use twice::tool::Drivers;
@@ -23,7 +24,9 @@ use twice_core::ids::{EffectId, Name, RunId, WorkerId};
 use twice_core::redact::Redactor;
 use twice_core::run::Priority;
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{EffectFilter, EffectRow, Ledger, LedgerOptions, MemoryLedger, SqlLedger};
+use twice_ledger::{
+    EffectFilter, EffectRow, Ledger, LedgerOptions, MemoryLedger, RunFilter, RunRecord, SqlLedger,
+};
 use twice_provider_sim::{OperationCounters, Sim, SimConfig, Switch};
 use twice_sandbox::{Sandbox, SandboxConfig};
 use twice_workflow::Project;
@@ -293,6 +296,50 @@ impl Host {
             end = self.engine.resume(&id, false).await.expect("the executor can go on");
         }
         end
+    }
+
+    /// As [`Host::finish`], with the runs that it starts, which are taken by the same executor.
+    ///
+    /// # Panics
+    /// When the executor fails.
+    pub async fn finish_family(&self, id: &str) -> RunEnd {
+        let id = run_id(id);
+        let mut end = self.engine.standing(&id).await.expect("the run exists");
+        for _ in 0..RESUMES_MAX {
+            let until = match &end {
+                RunEnd::Waiting { until, .. } => *until,
+                RunEnd::Elsewhere => self.lease_end(&id).await,
+                RunEnd::Completed(_)
+                | RunEnd::Failed { .. }
+                | RunEnd::Cancelled { .. }
+                | RunEnd::Stuck { .. }
+                | RunEnd::Halted { .. }
+                | RunEnd::Quarantined => return end,
+            };
+            let others = self.engine.resume_descendants(&id, false).await;
+            let others = others.expect("the executor can go on");
+            let blocked = |end: &RunEnd| matches!(end, RunEnd::Waiting { why, .. } if why.starts_with(NEEDS_PERSON));
+            if others.taken == 0 {
+                if blocked(&end) && others.due.is_none() {
+                    return end;
+                }
+                let due = others.due.map_or(until, |due| due.plus_ms(1).min(until));
+                self.pass_until(due, Pace::Jump).await;
+            }
+            end = self.engine.resume(&id, false).await.expect("the executor can go on");
+        }
+        end
+    }
+
+    /// The runs that a run started, in the order of their ids.
+    ///
+    /// # Panics
+    /// When the ledger cannot be read.
+    pub async fn children(&self, id: &str) -> Vec<RunRecord> {
+        let filter = RunFilter { parent: Some(run_id(id)), ..RunFilter::default() };
+        let mut found = self.ledger.runs(&filter).await.expect("the ledger can be read");
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        found
     }
 
     /// Starts a run and finishes it.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use twice_core::chain::{self, Content, Entry};
 use twice_core::effect::{Effect, State};
 use twice_core::event::RunEvent;
+use twice_core::identity::child_run;
 use twice_core::ids::RunId;
 use twice_core::run::RunState;
 use twice_ledger::{EffectFilter, Ledger, RunRecord};
@@ -97,6 +98,10 @@ pub async fn check(
         let ended = read(&at, ledger, id).await?;
         check_run(&at, &ended)?;
         for effect in &ended.effects {
+            if effect.contract().settled_here {
+                check_child(&at, ledger, effect).await?;
+                continue;
+            }
             attempts += effect.attempts.len() as u64;
             keys.insert(effect.proposal.provider_key.clone());
             check_effect(&at, class, effect, books, ended.record.state)?;
@@ -201,6 +206,30 @@ fn check_answers(at: &str, ended: &Ended) -> Result<(), Broken> {
         }
     }
     Ok(())
+}
+
+/// What holds of an effect that started a run: it tells how that run ended, and is never in doubt.
+async fn check_child(at: &str, ledger: &dyn Ledger, effect: &Effect) -> Result<(), Broken> {
+    let at = format!("{at}, {}: {}", effect.proposal.idempotency_key, effect.state);
+    let proposal = &effect.proposal;
+    let id = child_run(&proposal.identity, &proposal.request_hash, &effect.run, &proposal.slot);
+    let child = ledger.run(&id).await.expect("the ledger can be read");
+    let state = child.as_ref().map(|child| child.state);
+    let why = || format!("{id} is {state:?}; {:?}", effect.last_error);
+    holds(effect.attempts.len() <= 1, "I1", &at, why)?;
+    match effect.state {
+        State::Confirmed => {
+            holds(state == Some(RunState::Completed), "I5", &at, why)?;
+            let told = effect.receipt.as_ref().map(|receipt| &receipt.result);
+            holds(told == child.and_then(|child| child.output).as_ref(), "I5", &at, || {
+                "the receipt is not what the child returned".to_owned()
+            })
+        }
+        State::Failed => holds(state.is_none_or(|s| s == RunState::Failed), "I5", &at, why),
+        State::Proposed | State::Authorized | State::Requested | State::Unknown => {
+            holds(false, "I5", &at, why)
+        }
+    }
 }
 
 /// What holds of one effect.

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod crew;
 pub mod dice;
+pub mod families;
 pub mod fault;
 pub mod graphs;
 pub mod host;

@@ -196,6 +196,10 @@ impl<B: Between> Ledger for Watched<B> {
         self.0.ledger().locks(filter).await
     }
 
+    async fn wake(&self, run: &RunId) -> Result<(), LedgerError> {
+        self.0.ledger().wake(run).await
+    }
+
     async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<bool, LedgerError> {
         self.0.ledger().renew(run, fence, lease_ms).await
     }

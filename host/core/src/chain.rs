@@ -429,6 +429,9 @@ impl Seen {
             EffectEvent::Deferred(_) if self.in_doubt && self.class != ToolClass::Read => {
                 Err("taken for not processed while an earlier attempt is in doubt".to_owned())
             }
+            EffectEvent::Unknown(_) if self.class == ToolClass::Ledger => {
+                Err("unknown, though this ledger tells what became of it".to_owned())
+            }
             EffectEvent::Unknown(_) => {
                 self.in_doubt = true;
                 Ok(())

@@ -21,6 +21,15 @@ pub struct Contract {
     pub retry: Retry,
     /// How long UNKNOWN is reconciled before it waits for a person. Milliseconds from the first request.
     pub horizon_ms: u64,
+    /// Whether this very ledger settles it, as it does a run of another workflow: what became of it can be asked here at any
+    /// time, so that it is never UNKNOWN.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub settled_here: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// How a provider treats an idempotency key.
@@ -132,6 +141,8 @@ pub enum ToolClass {
     Neither,
     /// Safe to repeat.
     Read,
+    /// Settled by this ledger.
+    Ledger,
 }
 
 impl ToolClass {
@@ -144,6 +155,7 @@ impl ToolClass {
             Self::LookupOnly => "lookup only",
             Self::Neither => "neither",
             Self::Read => "read",
+            Self::Ledger => "ledger",
         }
     }
 
@@ -162,14 +174,30 @@ impl ToolClass {
             }
             Self::Neither => "sent once; an unknown outcome waits for a person",
             Self::Read => "repeated freely; the recorded answer is reused",
+            Self::Ledger => "at most once; this ledger itself tells what became of it",
         }
     }
 }
 
 impl Contract {
+    /// The promises of what this ledger settles: asked for once, and never in doubt. Nothing of it is timed by us.
+    pub const SETTLED_HERE: Self = Self {
+        read: false,
+        key: None,
+        lookup: None,
+        settle_ms: 0,
+        timeout_ms: 0,
+        retry: Retry { attempts: 1, initial_ms: 1_000, max_ms: 60_000 },
+        horizon_ms: 0,
+        settled_here: true,
+    };
+
     /// The class that follows from what is declared.
     #[must_use]
     pub const fn class(&self) -> ToolClass {
+        if self.settled_here {
+            return ToolClass::Ledger;
+        }
         match (self.read, &self.key, &self.lookup) {
             (true, _, _) => ToolClass::Read,
             (false, Some(_), Some(_)) => ToolClass::KeyAndLookup,

@@ -368,11 +368,14 @@ impl Effect {
         self.attempts.iter().filter(|attempt| attempt.in_doubt())
     }
 
-    /// The state to show to people: REQUESTED under a lease that is no longer held *is* UNKNOWN (I5).
+    /// The state to show to people: REQUESTED under a lease that is no longer held *is* UNKNOWN (I5), unless this ledger
+    /// itself tells what became of it.
     #[must_use]
     pub const fn shown_state(&self, lease_is_live: bool) -> State {
         match self.state {
-            State::Requested if !lease_is_live => State::Unknown,
+            State::Requested if !lease_is_live && !self.proposal.contract.settled_here => {
+                State::Unknown
+            }
             state => state,
         }
     }

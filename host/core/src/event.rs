@@ -295,6 +295,11 @@ pub enum Source {
     Lookup,
     /// An authenticated callback.
     Callback,
+    /// This ledger, which has the run that the effect started.
+    Ledger {
+        /// That run.
+        run: RunId,
+    },
     /// A person, with evidence.
     Operator {
         /// Who.
@@ -492,6 +497,16 @@ pub enum ConflictRule {
     Renew,
 }
 
+/// The effect of another run by which a run was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parent {
+    /// That run.
+    pub run: RunId,
+    /// The effect.
+    pub effect: EffectId,
+}
+
 /// One change of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
@@ -511,6 +526,9 @@ pub enum RunEvent {
         /// How urgent it is; left out when it is the usual.
         #[serde(default, skip_serializing_if = "Priority::is_usual")]
         priority: Priority,
+        /// The effect that it is, when another run started it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<Parent>,
     },
     /// A worker took the run.
     Claimed {

@@ -180,6 +180,29 @@ impl Identity {
     }
 }
 
+/// Longest part of a child run's id that is taken from its parent's, and from the slot's name. Characters.
+const CHILD_PART_MAX: usize = 40;
+/// How much of a digest is in a child run's id. Characters of 5 bits each.
+const CHILD_DIGEST_CHARS: usize = 20;
+
+/// The id of the run that an effect of `parent` starts: always the same, so that starting it again finds it. It reads
+/// `PARENT.SLOT.DIGEST`, e.g. `run-781.ship.x3k2…`; the digest alone tells it from others. The generation is no part of it:
+/// a run that failed and is ordered to be tried again goes on itself, as what it had confirmed must not happen twice. Another
+/// request under the same identity is another run.
+///
+/// # Panics
+/// Never: a digest has more characters than are taken.
+#[must_use]
+pub fn child_run(identity: &Identity, request: &RequestHash, parent: &RunId, slot: &Name) -> RunId {
+    let first = Identity { generation: 1, ..identity.clone() }.effect_id();
+    let digest = tagged_sha256("twice/child-run/v1", format!("{first}/{request}").as_bytes());
+    let digest = BASE32_NOPAD.encode(&digest).to_ascii_lowercase();
+    let short = |text: &str| text.chars().take(CHILD_PART_MAX).collect::<String>();
+    let (parent, slot) = (short(parent.as_str()), short(slot.as_str()));
+    let text = format!("{parent}.{slot}.{}", &digest[..CHILD_DIGEST_CHARS]);
+    RunId::parse(text).expect("it is made of a run id, a name and base32")
+}
+
 /// The digest by which requests under one identity are compared: `sha256:` and 64 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -127,7 +127,9 @@ fn is_effect_id(text: &str) -> bool {
 }
 
 /// The fencing token of a lease: it rises with each owner of a run and is compared in the transaction of every write (I7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Fence(pub i64);
 

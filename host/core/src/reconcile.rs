@@ -1,7 +1,7 @@
 //! What may be done next about an effect: one pure function over its recorded history. The executor and the reconciler
 //! do what it says and nothing else, so that a first request, a retry, a resume and a reconciliation are one path.
 
-use crate::contract::{Consistency, LookupBy, Replay, ToolClass};
+use crate::contract::{Consistency, LookupBy, Replay, Retry, ToolClass};
 use crate::effect::{Attempt, Effect, Hold};
 use crate::event::{ConflictRule, Failure, ProbeResult, UnknownReason};
 use crate::identity::tagged_sha256;
@@ -33,6 +33,8 @@ pub enum Next {
     MarkUnknown(UnknownReason),
     /// Ask the provider what happened.
     Lookup,
+    /// Ask this ledger what became of it, beginning it if nobody did.
+    AskLedger,
     /// Record that it will never be sent (again), which is proven to have done nothing.
     GiveUp(Failure),
     /// Nothing before this instant.
@@ -83,6 +85,8 @@ pub fn next(effect: &Effect, fence: Fence, now: Timestamp) -> Next {
         State::Confirmed | State::Failed => Next::Answered,
         State::Proposed => Next::Authorize,
         State::Authorized => send_or_give_up(effect, now),
+        // I5: what became of it is known here at any time, whoever asked for it.
+        State::Requested | State::Unknown if effect.contract().settled_here => Next::AskLedger,
         State::Requested => in_flight(effect, fence, now),
         State::Unknown => reconcile(effect, now),
     }
@@ -404,6 +408,15 @@ pub fn reconcile_backoff_ms(effect: &Effect, made: u32) -> u64 {
 fn first_wait_ms(effect: &Effect) -> u64 {
     let contract = effect.contract();
     contract.retry.initial_ms.max(contract.settle_ms / 4).max(1)
+}
+
+/// How long to wait before this ledger is asked again what became of an effect. Milliseconds; it grows with the time since
+/// the effect was requested, without anything being counted.
+#[must_use]
+pub fn ask_again_ms(effect: &Effect, now: Timestamp) -> u64 {
+    let Retry { initial_ms, max_ms, .. } = effect.contract().retry;
+    let since = effect.first_sent_at().map_or(0, |at| now.ms_since(at));
+    (since / 2).clamp(initial_ms, max_ms.max(initial_ms))
 }
 
 /// The rule that decides a conflict without a person, if the slot declares one.

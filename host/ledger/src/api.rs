@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use twice_core::chain::{Entry, Head, NewEntry};
 use twice_core::effect::{Effect, State};
-use twice_core::event::Observation;
+use twice_core::event::{Observation, Parent};
 use twice_core::ids::{EffectId, ElementId, Fence, Name, RunId, WorkerId};
 use twice_core::progress::{Progress, StepId};
 use twice_core::run::{Priority, RunState};
@@ -31,10 +31,12 @@ pub struct NewRun {
     pub input: Value,
     /// How urgent it is; fixed from then on.
     pub priority: Priority,
-    /// The first entry of its chain, a `run_started`.
+    /// The first entry of its chain, a `run_started`. It says whose child the run is, if it is one.
     pub entry: NewEntry,
     /// When set, the run is claimed in the same transaction.
     pub claim: Option<ClaimBy>,
+    /// The token under which its parent is held, if it has one: only whoever holds that run starts others for it (I7).
+    pub parent_fence: Option<Fence>,
 }
 
 /// Who claims, and for how long.
@@ -118,6 +120,8 @@ pub struct RunRecord {
     pub created_at: Timestamp,
     /// When its latest entry was made.
     pub updated_at: Timestamp,
+    /// The effect that it is, when another run started it.
+    pub parent: Option<Parent>,
 }
 
 /// A request to cancel a run.
@@ -241,6 +245,10 @@ pub struct RunFilter {
     pub state: Option<RunState>,
     /// Of this workflow.
     pub workflow: Option<Name>,
+    /// Started by this run.
+    pub parent: Option<RunId>,
+    /// Not over.
+    pub open: bool,
     /// Started before this run, for paging.
     pub before: Option<RunId>,
     /// At most so many; 0 and whatever exceeds the page limit mean the page limit.
@@ -268,7 +276,8 @@ pub trait Ledger: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`LedgerError::RunConflict`] when the id or the caller's key belongs to a run with another workflow or input, or
-    /// the id to a run with another caller's key; [`LedgerError::Pruned`] when it was run and removed;
+    /// the id to a run with another caller's key, or a child is to be started and the run is not its parent's; [`LedgerError::Pruned`] when it was run and removed;
+    /// [`LedgerError::Fenced`] when it is new and its parent is not held under that token;
     /// [`LedgerError::Absent`] when its definition was not stored before.
     async fn start_run(&self, run: NewRun) -> Result<Started, LedgerError>;
 
@@ -320,6 +329,10 @@ pub trait Ledger: Send + Sync + 'static {
     /// an entry is no legal move. A change of the run also clears its crash count.
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError>;
 
+    /// Makes a run due at once that waits, as what it waits for may be there. One that does not wait, or is not there, stays
+    /// as it is: whoever holds it looks for itself.
+    async fn wake(&self, run: &RunId) -> Result<(), LedgerError>;
+
     /// Keeps something that arrived about an effect and may not be applied, such as the answer to a worker that lost its
     /// run. One `observed` entry is written at the end of the run's chain, whoever holds the run, under its current fencing
     /// token; it changes neither the effect nor the run nor the lease. Observing the same again writes another entry.
@@ -361,8 +374,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// finds the tombstone.
     ///
     /// # Errors
-    /// [`LedgerError::Absent`]; [`LedgerError::State`] when the run is not over, has grown since, or owns an effect that
-    /// other runs may still adopt.
+    /// [`LedgerError::Absent`]; [`LedgerError::State`] when the run is not over, has grown since, is the child
+    /// of a run that is not over, or owns an effect that other runs may still adopt.
     async fn prune(&self, prune: Prune) -> Result<Tombstone, LedgerError>;
 
     /// What stays of a run that was removed.

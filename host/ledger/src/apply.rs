@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use twice_core::chain::{self, Content, Entry, Head, NewEntry};
 use twice_core::effect::State;
-use twice_core::event::RunEvent;
+use twice_core::event::{Parent, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
@@ -36,6 +36,7 @@ impl Batch<'_> {
             Work::Decide { write, expected_head } => self.decide(write, *expected_head).await,
             Work::Cancel { run, cancel, entry } => self.cancel(run, cancel, entry).await,
             Work::Observe { run, effect, entry } => self.observe(run, effect, entry).await,
+            Work::Wake { run } => self.wake(run).await,
             Work::Prune(prune) => self.prune(prune).await,
             Work::Lock(asked) => self.lock_object(asked).await,
             Work::Unlock(freed) => self.unlock_object(freed).await,
@@ -58,6 +59,9 @@ impl Batch<'_> {
         if self.connection.fetch(sql::DEFINITION_EXISTS, args).await?.is_empty() {
             return Err(rules::absent("definition", &start.definition).into());
         }
+        if let Some(Parent { run, .. }) = start.parent() {
+            self.held(run, start.parent_fence.unwrap_or_default())?;
+        }
         let now = self.now().await?;
         let entry = sealed(&start.id, Head::empty(&start.id), Fence(0), &start.entry);
         let head = Head { seq: entry.seq, hash: entry.hash };
@@ -68,6 +72,7 @@ impl Batch<'_> {
             input: start.input.clone(),
             priority: start.priority,
             created_at: start.entry.entry.at.0,
+            parent: start.parent().cloned(),
         };
         let mut record = start.record()?;
         let mut entries = vec![Staged { entry, moved: None }];
@@ -122,6 +127,7 @@ impl Batch<'_> {
         if json::canonical(&existing.input) != start.input {
             return Err(rules::conflict(&existing.id, "another input").into());
         }
+        rules::refuse_other_parent(&existing, start.parent())?;
         Ok(Some(existing))
     }
 
@@ -198,6 +204,17 @@ impl Batch<'_> {
         self.stage_run(run, lock);
         self.stage_entries([Staged { entry, moved: None }]);
         Ok(Reply::Head(head))
+    }
+
+    async fn wake(&mut self, run: &RunId) -> Result<Reply, Refused> {
+        let Some(mut lock) = self.lock(run)? else { return Ok(Reply::Done) };
+        let now = self.now().await?;
+        if rules::wakes(lock.state, lock.claim_at, now) {
+            lock.due_at = Some(now);
+            lock.claim_at = Some(now);
+            self.stage_run(run, lock);
+        }
+        Ok(Reply::Done)
     }
 
     /// A run under the lease of that token (I7).

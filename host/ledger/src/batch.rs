@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use twice_core::chain::{Entry, Head};
 use twice_core::effect::State;
+use twice_core::event::Parent;
 use twice_core::ids::{EffectId, ElementId, Fence, Name, RunId};
 use twice_core::mutation;
 use twice_core::run::{Priority, RunState};
@@ -45,6 +46,7 @@ pub(crate) struct Birth {
     pub(crate) input: String,
     pub(crate) priority: Priority,
     pub(crate) created_at: i64,
+    pub(crate) parent: Option<Parent>,
 }
 
 struct Known {
@@ -108,7 +110,7 @@ impl<'c> Batch<'c> {
             wrote: false,
         };
         for work in works {
-            if let Some(run) = work.run() {
+            for run in work.runs() {
                 batch.runs.entry(run.clone()).or_insert(RunSlot::Absent);
             }
             for effect in work.effects() {
@@ -406,6 +408,7 @@ fn named(bulk: &Bulk, ids: &[String]) -> (&'static str, usize, Vec<Value>) {
 
 fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {
     let (progress, progress_seq) = lock.progress.take().unzip();
+    let (parent, effect) = birth.parent.map(|parent| (parent.run, parent.effect)).unzip();
     vec![
         id.as_str().into(),
         birth.caller_key.into(),
@@ -414,6 +417,8 @@ fn birth_values(id: &RunId, birth: Birth, lock: &mut RunLock) -> Vec<Value> {
         birth.input.into(),
         birth.priority.get().into(),
         birth.created_at.into(),
+        parent.as_ref().map(RunId::as_str).into(),
+        effect.as_ref().map(EffectId::as_str).into(),
         lock.state.as_str().into(),
         progress.into(),
         progress_seq.into(),
@@ -470,6 +475,7 @@ fn effect_values(owner: &RunId, effect: Projection) -> Vec<Value> {
         effect.external_id.into(),
         i64::from(effect.held).into(),
         effect.undoes.as_ref().map(EffectId::as_str).into(),
+        i64::from(effect.settled_here).into(),
         effect.last_error.into(),
         effect.updated_at.into(),
     ]

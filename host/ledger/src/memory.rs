@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use twice_core::chain::{Content, Entry, Head, NewEntry, seal};
 use twice_core::effect::{Effect, State};
-use twice_core::event::{EffectEventKind, Observation};
+use twice_core::event::{EffectEventKind, Observation, Parent, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::progress::StepId;
 use twice_core::redact::Redactor;
@@ -87,7 +87,19 @@ impl MemoryLedger {
     }
 }
 
+/// The effect that a run is, when another run starts it.
+const fn parent_of(entry: &NewEntry) -> Option<&Parent> {
+    match &entry.content {
+        Content::Run(RunEvent::Started { parent, .. }) => parent.as_ref(),
+        Content::Run(_) | Content::Effect { .. } => None,
+    }
+}
+
 impl Run {
+    fn is_child_of(&self, parent: &RunId) -> bool {
+        self.record.parent.as_ref().is_some_and(|own| own.run == *parent)
+    }
+
     fn head(&self) -> Head {
         self.entries.last().map_or_else(
             || Head::empty(&self.record.id),
@@ -150,6 +162,7 @@ impl Memory {
         if json::canonical(&found.record.input) != input {
             return Err(rules::conflict(id, "another input"));
         }
+        rules::refuse_other_parent(&found.record, parent_of(&new.entry))?;
         Ok(Some(found))
     }
 
@@ -221,7 +234,7 @@ impl Memory {
 
     fn row(&self, owner: &RunId, effect: &Projection, now: i64) -> EffectRow {
         let live = self.runs.get(owner).is_some_and(|run| run.shown(now).lease_live);
-        let dead = effect.state == State::Requested && !live;
+        let dead = effect.state == State::Requested && !effect.settled_here && !live;
         effect.row(owner, if dead { State::Unknown } else { effect.state })
     }
 }
@@ -240,6 +253,9 @@ impl Ledger for MemoryLedger {
         if !memory.definitions.contains_key(&new.definition) {
             return Err(rules::absent("definition", &new.definition));
         }
+        if let Some(Parent { run, .. }) = parent_of(&new.entry) {
+            memory.held(run, new.parent_fence.unwrap_or_default())?;
+        }
         let start = Start {
             id: new.id.clone(),
             caller_key: key,
@@ -249,6 +265,7 @@ impl Ledger for MemoryLedger {
             priority: new.priority,
             entry,
             claim: new.claim,
+            parent_fence: new.parent_fence,
         };
         let record = start.record()?;
         let (key, entry) = (start.caller_key, start.entry.entry);
@@ -375,6 +392,19 @@ impl Ledger for MemoryLedger {
         Ok(head)
     }
 
+    async fn wake(&self, run: &RunId) -> Result<(), LedgerError> {
+        let now = self.now();
+        let mut memory = self.open()?;
+        let Some(run) = memory.runs.get_mut(run) else { return Ok(()) };
+        if rules::wakes(run.record.state, run.claim_at, now) {
+            run.record.due_at = Some(Timestamp(now));
+            run.claim_at = Some(now);
+            memory.commits += 1;
+            self.notice.send_replace(());
+        }
+        Ok(())
+    }
+
     async fn observe(
         &self,
         run: &RunId,
@@ -463,8 +493,15 @@ impl Ledger for MemoryLedger {
         {
             return Ok(tombstone.clone());
         }
+        let parent =
+            memory.run(&prune.run)?.record.parent.as_ref().map(|parent| parent.run.clone());
+        let asks = |id: RunId| memory.runs.get(&id).map(|run| run.record.state);
+        let parent_asks = parent.and_then(asks).is_some_and(|state| state != RunState::Completed);
         let run = memory.run(&prune.run)?;
         retention::refuse_prune(&prune, run.record.state, run.head())?;
+        if parent_asks {
+            return Err(rules::refused(&prune.run, run.record.state, rules::PARENT_MAY_ASK));
+        }
         let mut proposals = run.entries.iter().filter(|entry| entry.kind == "proposed");
         if proposals.any(|entry| retention::is_shared(&entry.body)) {
             return Err(rules::refused(&prune.run, run.record.state, rules::OWNS_SHARED));
@@ -516,6 +553,8 @@ impl Ledger for MemoryLedger {
             .filter(|run| before.as_ref().is_none_or(|before| place(run) < *before))
             .filter(|run| filter.state.is_none_or(|state| run.record.state == state))
             .filter(|run| filter.workflow.as_ref().is_none_or(|name| run.record.workflow == *name))
+            .filter(|run| !filter.open || !run.record.state.is_final())
+            .filter(|run| filter.parent.as_ref().is_none_or(|id| run.is_child_of(id)))
             .collect();
         found.sort_by_key(|run| std::cmp::Reverse(place(run)));
         found.truncate(rules::page(filter.limit) as usize);

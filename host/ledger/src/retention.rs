@@ -162,6 +162,9 @@ impl Batch<'_> {
         };
         refuse_prune(prune, lock.state, lock.head)?;
         let id = || vec![prune.run.as_str().into()];
+        if !self.connection.fetch(sql::PARENT_ASKS, id()).await?.is_empty() {
+            return Err(rules::refused(&prune.run, lock.state, rules::PARENT_MAY_ASK).into());
+        }
         let proposals = self.connection.fetch(sql::PROPOSALS, id()).await?;
         let shared = |row: &Row| !matches!(row.first(), Some(Cell::Text(body)) if !is_shared(body));
         if proposals.iter().any(shared) {

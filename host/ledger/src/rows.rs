@@ -5,6 +5,7 @@ use std::fmt::Display;
 use serde_json::Value as Json;
 use twice_core::chain::{Content, Entry, Hash, Head};
 use twice_core::effect::{Effect, State};
+use twice_core::event::Parent;
 use twice_core::ids::{EffectId, ElementId, Fence, Name, RunId, WorkerId};
 use twice_core::run::{Priority, RunState};
 use twice_core::time::Timestamp;
@@ -165,6 +166,9 @@ pub(crate) fn run(row: Row) -> Result<(RunRecord, Head), LedgerError> {
     let head = f.head()?;
     let created_at = f.time("created_at")?;
     let updated_at = f.time("updated_at")?;
+    let parent = f.optional_parsed("parent_run", RunId::parse)?;
+    let effect = f.optional_parsed("parent_effect", EffectId::parse)?;
+    let parent = parent.zip(effect).map(|(run, effect)| Parent { run, effect });
     let lease_live = f.int("lease_until")? == 1;
     let record = RunRecord {
         id,
@@ -186,6 +190,7 @@ pub(crate) fn run(row: Row) -> Result<(RunRecord, Head), LedgerError> {
         crashes,
         created_at,
         updated_at,
+        parent,
     };
     Ok((record, head))
 }

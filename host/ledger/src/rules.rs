@@ -1,12 +1,13 @@
 //! Rules and words that every implementation of the ledger shares.
 
+use twice_core::event::Parent;
 use twice_core::ids::{Fence, RunId};
 use twice_core::limits::{CRASHES_MAX, PAGE_MAX};
 use twice_core::mutation;
 use twice_core::run::RunState;
 
-use crate::LedgerError;
 use crate::stored::Change;
+use crate::{LedgerError, RunRecord};
 
 pub(crate) const HELD: &str =
     "a worker holds it; a decision is taken only while none does, so wait or stop the worker";
@@ -18,6 +19,7 @@ pub(crate) const OVER: &str = "it is over";
 pub(crate) const STUCK: &str = "it is stuck, and a person decides: `twice runs release` has it tried again, `twice runs resolve` says that it is settled";
 pub(crate) const POISON: &str = "release it first; until then it is not loaded";
 pub(crate) const NOT_OVER: &str = "only a run that is over is removed";
+pub(crate) const PARENT_MAY_ASK: &str = "the run that started it may still ask what became of it: that one has to be completed, or removed first";
 pub(crate) const OWNS_SHARED: &str = "it owns an effect with `scope = \"object\"`, which any run may still ask for; such a run is kept for good";
 pub(crate) const ILLEGAL_MOVE: &str =
     "an entry is a move that its effect cannot make; nothing was written, read the effect again";
@@ -52,6 +54,24 @@ pub(crate) fn claim_at(state: RunState, due_at: Option<i64>, now: i64) -> Option
 /// Whether a worker may take a run that may be taken since `claim_at`; of a run that is held, that is its lease's end.
 pub(crate) fn is_due(claim_at: Option<i64>, now: i64) -> bool {
     claim_at.is_some_and(|at| at <= now || mutation::is("take-live-lease"))
+}
+
+/// Whether a run that waits is to be made due now: one that is due already has its place among those that are.
+pub(crate) fn wakes(state: RunState, claim_at: Option<i64>, now: i64) -> bool {
+    state == RunState::Waiting && claim_at.is_none_or(|at| at > now)
+}
+
+/// Refuses to take a run for the child that another starts, unless it is. Which of its effects does is no matter: a run that
+/// is ordered to be tried again asks anew.
+pub(crate) fn refuse_other_parent(
+    existing: &RunRecord,
+    parent: Option<&Parent>,
+) -> Result<(), LedgerError> {
+    let run = |parent: &Parent| parent.run.clone();
+    if parent.is_some() && existing.parent.as_ref().map(run) != parent.map(run) {
+        return Err(conflict(&existing.id, "another parent"));
+    }
+    Ok(())
 }
 
 /// Whether the lease of `fence` is the one that a run is held under (I7).

@@ -25,6 +25,7 @@ macro_rules! select_run {
         concat!(
             "SELECT r.id, r.workflow, r.definition, r.input, r.priority, r.state, r.progress, r.progress_seq, r.output, r.reason, r.cancel, r.due_at, \
              r.worker, r.fence, r.lease_until, r.crashes, r.head_seq, r.head_hash, r.created_at, r.updated_at, \
+             r.parent_run, r.parent_effect, \
              CASE WHEN r.state = 'running' AND r.lease_until > ", now!(), " THEN 1 ELSE 0 END \
              FROM run r ", $($rest),+
         )
@@ -62,13 +63,14 @@ macro_rules! select_entry {
     };
 }
 
-/// REQUESTED under a lease that is not held any more is UNKNOWN (I5), before any worker looks at it.
+/// REQUESTED under a lease that is not held any more is UNKNOWN (I5), before any worker looks at it, unless the ledger itself
+/// settles it.
 macro_rules! select_effect {
     ($narrow:literal) => {
         concat!(
             "SELECT l.id, l.run_id, l.node, l.visit, l.element, l.slot, l.operation, l.idempotency_key, l.request_hash, l.shown, \
              l.attempts, l.external_id, l.held, l.undoes, l.last_error, l.updated_at FROM (SELECT f.*, \
-             CASE WHEN f.state = 'REQUESTED' AND NOT (r.state = 'running' AND r.lease_until > ", now!(), ") \
+             CASE WHEN f.state = 'REQUESTED' AND f.settled_here = 0 AND NOT (r.state = 'running' AND r.lease_until > ", now!(), ") \
              THEN 'UNKNOWN' ELSE f.state END AS shown FROM effect f JOIN run r ON r.id = f.run_id WHERE ", $narrow,
             ") AS l WHERE (CAST($2 AS TEXT) IS NULL OR l.run_id = $2) \
              AND (CAST($3 AS TEXT) IS NULL OR l.shown = $3) AND (CAST($4 AS BIGINT) = 0 OR l.held = 1) \
@@ -96,21 +98,36 @@ pub(crate) const RUNS_DUE: &str = concat!(
     now!(),
     " ORDER BY r.claim_at, r.id LIMIT $4"
 );
-pub(crate) const RUNS: &str = select_run!(
-    "WHERE (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND (CAST($3 AS TEXT) IS NULL OR r.workflow = $3) \
-     ORDER BY r.created_at DESC, r.id DESC LIMIT $4"
-);
+macro_rules! select_runs {
+    ($narrow:literal) => {
+        select_run!(
+            "WHERE (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND (CAST($3 AS TEXT) IS NULL OR r.workflow = $3) \
+             AND (CAST($5 AS BIGINT) = 0 OR ",
+            open!(),
+            ")",
+            $narrow,
+            " ORDER BY r.created_at DESC, r.id DESC LIMIT $4"
+        )
+    };
+}
+
+pub(crate) const RUNS: &str = select_runs!("");
 /// Runs that are over and have been for long enough, in the order of their ids.
 pub(crate) const RUNS_OVER: &str = select_run!(
     "WHERE r.state IN ('completed', 'failed', 'cancelled') AND (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND r.updated_at <= ",
     now!(),
     " - $3 AND r.id > $4 ORDER BY r.id LIMIT $5"
 );
-pub(crate) const RUNS_BEFORE: &str = select_run!(
-    "WHERE (CAST($2 AS TEXT) IS NULL OR r.state = $2) AND (CAST($3 AS TEXT) IS NULL OR r.workflow = $3) \
-     AND (r.created_at, r.id) < (SELECT b.created_at, b.id FROM run b WHERE b.id = $5) \
-     ORDER BY r.created_at DESC, r.id DESC LIMIT $4"
+pub(crate) const RUNS_BEFORE: &str = select_runs!(
+    " AND (r.created_at, r.id) < (SELECT b.created_at, b.id FROM run b WHERE b.id = $6)"
 );
+/// The children of a run.
+pub(crate) const CHILDREN: &str = select_runs!(" AND r.parent_run = $6");
+pub(crate) const CHILDREN_BEFORE: &str = select_runs!(
+    " AND r.parent_run = $6 AND (r.created_at, r.id) < (SELECT b.created_at, b.id FROM run b WHERE b.id = $7)"
+);
+/// Whether the run that started a run may still ask what became of it; one that failed may be ordered to be tried again.
+pub(crate) const PARENT_ASKS: &str = "SELECT 1 FROM run c JOIN run r ON r.id = c.parent_run WHERE c.id = $1 AND r.state <> 'completed'";
 pub(crate) const NEXT_DUE: &str = with_places!(
     "SELECT MIN(due.claim_at) - ",
     now!(),
@@ -269,9 +286,10 @@ pub(crate) static LOCK_EFFECTS: LazyLock<Bulk> =
 
 pub(crate) static INSERT_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::rows(
-        "INSERT INTO run (id, caller_key, workflow, definition, input, priority, created_at, state, progress, progress_seq, output, \
-         reason, due_at, claim_at, worker, fence, lease_until, crashes, head_seq, head_hash, updated_at) VALUES ",
-        21,
+        "INSERT INTO run (id, caller_key, workflow, definition, input, priority, created_at, parent_run, \
+         parent_effect, state, progress, progress_seq, output, reason, due_at, claim_at, worker, fence, lease_until, crashes, \
+         head_seq, head_hash, updated_at) VALUES ",
+        23,
         "",
     )
 });
@@ -297,12 +315,13 @@ pub(crate) static UPDATE_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
 pub(crate) static PUT_EFFECTS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::rows(
         "INSERT INTO effect (id, run_id, node, visit, element, slot, operation, idempotency_key, request_hash, state, \
-         attempts, external_id, held, undoes, last_error, updated_at) VALUES ",
-        16,
+         attempts, external_id, held, undoes, settled_here, last_error, updated_at) VALUES ",
+        17,
         " ON CONFLICT (id) DO UPDATE SET node = excluded.node, visit = excluded.visit, element = excluded.element, slot = excluded.slot, \
          operation = excluded.operation, idempotency_key = excluded.idempotency_key, \
          request_hash = excluded.request_hash, state = excluded.state, attempts = excluded.attempts, \
-         external_id = excluded.external_id, held = excluded.held, undoes = excluded.undoes, last_error = excluded.last_error, \
+         external_id = excluded.external_id, held = excluded.held, undoes = excluded.undoes, \
+         settled_here = excluded.settled_here, last_error = excluded.last_error, \
          updated_at = excluded.updated_at WHERE effect.run_id = excluded.run_id",
     )
 });
@@ -333,6 +352,9 @@ fn all() -> Vec<&'static str> {
         RUNS_DUE,
         RUNS,
         RUNS_BEFORE,
+        CHILDREN,
+        CHILDREN_BEFORE,
+        PARENT_ASKS,
         RUNS_OVER,
         TOMBSTONE,
         TOMBSTONES_OF_START,

@@ -169,6 +169,7 @@ impl Ledger for SqlLedger {
             definition: run.definition,
             priority: run.priority,
             claim: run.claim,
+            parent_fence: run.parent_fence,
         };
         let Reply::Started(started) = self.writers.write(Work::Start(Box::new(start))).await?
         else {
@@ -219,6 +220,10 @@ impl Ledger for SqlLedger {
         let OperatorAppend { run, entries, effects, run_change, expected_head } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
         Ok(self.writers.write(Work::Decide { write, expected_head }).await?.into_head())
+    }
+
+    async fn wake(&self, run: &RunId) -> Result<(), LedgerError> {
+        self.writers.write(Work::Wake { run: run.clone() }).await.map(drop)
     }
 
     async fn observe(
@@ -299,13 +304,15 @@ impl Ledger for SqlLedger {
             filter.state.map(RunState::as_str).into(),
             filter.workflow.as_ref().map(Name::as_str).into(),
             i64::from(rules::page(filter.limit)).into(),
+            i64::from(filter.open).into(),
         ];
-        let statement = match &filter.before {
-            Some(before) => {
-                args.push(before.as_str().into());
-                sql::RUNS_BEFORE
-            }
-            None => sql::RUNS,
+        args.extend(filter.parent.iter().map(|parent| parent.as_str().into()));
+        args.extend(filter.before.iter().map(|before| before.as_str().into()));
+        let statement = match (&filter.parent, &filter.before) {
+            (None, None) => sql::RUNS,
+            (None, Some(_)) => sql::RUNS_BEFORE,
+            (Some(_), None) => sql::CHILDREN,
+            (Some(_), Some(_)) => sql::CHILDREN_BEFORE,
         };
         let found = self.read("list runs", statement, args).await?;
         found.into_iter().map(|row| rows::run(row).map(|(record, _)| record)).collect()

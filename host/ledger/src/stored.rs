@@ -46,6 +46,7 @@ pub(crate) struct Projection {
     pub(crate) external_id: Option<String>,
     pub(crate) held: bool,
     pub(crate) undoes: Option<EffectId>,
+    pub(crate) settled_here: bool,
     pub(crate) last_error: Option<String>,
     pub(crate) updated_at: i64,
 }
@@ -272,6 +273,7 @@ impl Cleaner {
             external_id: self.optional(external_id),
             held: effect.hold.is_some(),
             undoes: proposal.undoes.clone(),
+            settled_here: effect.contract().settled_here,
             last_error: self.optional(effect.last_error.as_deref()),
             updated_at: effect.updated_at.0,
         }

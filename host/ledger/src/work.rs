@@ -1,6 +1,7 @@
 //! What the writer is asked to do, and what it answers.
 
 use twice_core::chain::{Content, Head, NewEntry};
+use twice_core::event::{Parent, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::progress::Progress;
 use twice_core::run::{Priority, RunState};
@@ -21,6 +22,7 @@ pub(crate) struct Start {
     pub(crate) priority: Priority,
     pub(crate) entry: Ready,
     pub(crate) claim: Option<ClaimBy>,
+    pub(crate) parent_fence: Option<Fence>,
 }
 
 impl Start {
@@ -32,6 +34,14 @@ impl Start {
             Content::Effect { .. } => None,
         };
         Progress::of(event)
+    }
+
+    /// The effect that it is, when another run starts it.
+    pub(crate) const fn parent(&self) -> Option<&Parent> {
+        match &self.entry.entry.content {
+            Content::Run(RunEvent::Started { parent, .. }) => parent.as_ref(),
+            Content::Run(_) | Content::Effect { .. } => None,
+        }
     }
 
     /// The run as it will be, before anyone claims it.
@@ -62,6 +72,7 @@ impl Start {
             crashes: 0,
             created_at: self.entry.entry.at,
             updated_at: self.entry.entry.at,
+            parent: self.parent().cloned(),
         })
     }
 }
@@ -74,6 +85,7 @@ pub(crate) enum Work {
     Renew { run: RunId, fence: Fence, lease_ms: u64 },
     Append { write: Write, fence: Fence, progress_made: bool },
     Decide { write: Write, expected_head: Head },
+    Wake { run: RunId },
     Prune(Box<Prune>),
     Observe { run: RunId, effect: EffectId, entry: Box<Ready> },
     Cancel { run: RunId, cancel: String, entry: Box<Ready> },
@@ -114,6 +126,7 @@ impl Work {
             Self::Renew { .. } => "renew a lease",
             Self::Append { .. } => "write a step of a run",
             Self::Decide { .. } => "write a person's decision",
+            Self::Wake { .. } => "make a run due",
             Self::Prune(_) => "remove a run",
             Self::Observe { .. } => "keep an observation",
             Self::Cancel { .. } => "ask for the cancellation of a run",
@@ -132,14 +145,24 @@ impl Work {
             Self::Lock(asked) => Some(&asked.wanted.run),
             Self::Unlock(freed) => Some(&freed.run),
             Self::Claim { wanted: Wanted::Run { id, .. }, .. } => Some(id),
-            Self::Renew { run, .. } | Self::Observe { run, .. } | Self::Cancel { run, .. } => {
-                Some(run)
-            }
+            Self::Renew { run, .. }
+            | Self::Wake { run }
+            | Self::Observe { run, .. }
+            | Self::Cancel { run, .. } => Some(run),
             Self::Append { write, .. } | Self::Decide { write, .. } => Some(&write.run),
             Self::Claim { wanted: Wanted::Turn(_), .. }
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,
         }
+    }
+
+    /// The runs that it reads or writes, as far as it names them.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &RunId> {
+        let parent = match self {
+            Self::Start(start) => start.parent().map(|parent| &parent.run),
+            _ => None,
+        };
+        self.run().into_iter().chain(parent)
     }
 
     const fn write(&self) -> Option<&Write> {
@@ -148,6 +171,7 @@ impl Work {
             Self::Start(_)
             | Self::Claim { .. }
             | Self::Renew { .. }
+            | Self::Wake { .. }
             | Self::Prune(_)
             | Self::Observe { .. }
             | Self::Cancel { .. }
@@ -164,6 +188,7 @@ impl Work {
             Self::Start(_)
             | Self::Claim { .. }
             | Self::Renew { .. }
+            | Self::Wake { .. }
             | Self::Prune(_)
             | Self::Append { .. }
             | Self::Decide { .. }
@@ -193,6 +218,7 @@ impl Work {
             | Self::Append { .. }
             | Self::Decide { .. }
             | Self::Observe { .. }
+            | Self::Wake { .. }
             | Self::Cancel { .. }
             | Self::PutDefinition { .. }
             | Self::PutModule { .. } => None,

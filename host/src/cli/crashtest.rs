@@ -98,7 +98,7 @@ impl Crashtest {
         let input = read_input(&self.input)?;
         check_input(&definition, &input)?;
         let mut components = BTreeMap::new();
-        for (name, digest) in &definition.components {
+        for (name, digest) in definition.all_components() {
             let bytes = ledger.module_bytes(digest).await?;
             let bytes = bytes.ok_or_else(|| {
                 anyhow!("component `{name}` is not in the ledger\nfix: register it again with `twice node add {name} FILE.wasm`")
@@ -127,7 +127,7 @@ impl CrashtestWorker {
 /// `examples/<tool>.<operation>.json`, for each operation that the workflow may use and that has one.
 fn examples(root: &Path, definition: &Definition) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut examples = BTreeMap::new();
-    for tool in definition.tools.values() {
+    for tool in definition.all_tools() {
         for operation in tool.operations.keys() {
             let name = format!("{}.{operation}", tool.name);
             let file = root.join("examples").join(format!("{name}.json"));

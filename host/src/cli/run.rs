@@ -21,6 +21,7 @@ use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
 use super::signals::Askings;
+use crate::engine::child::NEEDS_PERSON;
 use crate::engine::{Engine, RESTARTED, RunEnd, StartRun, StartedRun};
 
 /// How long an interrupted command waits for what is under way before it leaves the run to its lease.
@@ -103,7 +104,7 @@ impl Run {
                 }
                 let going = async {
                     let end = engine.run_held(held).await?;
-                    stay(engine, out, &id, end, self.wait, self.json).await
+                    stay(engine, out, &id, end, self.wait, false, self.json).await
                 };
                 match unless_interrupted(engine, out, &id, self.json, going).await? {
                     Some(end) => (id.clone(), end),
@@ -176,7 +177,7 @@ pub(super) async fn unless_interrupted(
         settled = tokio::time::timeout(GIVE_BACK, engine.settle_late()) => settled.is_ok(),
         () = askings.more_than(1) => false,
     };
-    if settled && let Err(error) = engine.give_back(id, why).await {
+    if settled && let Err(error) = engine.give_back_family(id, why).await {
         out.warn(&format!("the run could not be given back, its lease runs out soon: {error}"));
     }
     if as_json {
@@ -207,16 +208,21 @@ pub(super) async fn resume(
         RunState::Ready | RunState::Running | RunState::Waiting => {}
     }
     let end = engine.resume(&record.id, true).await?;
-    stay(engine, out, &record.id, end, wait_s, quiet).await
+    stay(engine, out, &record.id, end, wait_s, true, quiet).await
 }
 
-/// Stays with a run that waits for an instant or a lease, for so long.
+/// How often a run is looked at whose children others run. Milliseconds.
+const CHILDREN_LOOK_MS: u64 = 500;
+
+/// Stays with a run that waits for an instant or a lease, for so long, and runs what it started itself. `early`: children that
+/// wait are taken before they are due, the first time.
 async fn stay(
     engine: &Engine,
     out: &Out,
     id: &RunId,
     mut end: RunEnd,
     wait_s: u64,
+    mut early: bool,
     quiet: bool,
 ) -> anyhow::Result<RunEnd> {
     let give_up = engine.ledger().now().await?.plus_ms(wait_s.saturating_mul(1_000));
@@ -237,6 +243,18 @@ async fn stay(
             | RunEnd::Halted { .. }
             | RunEnd::Quarantined => return Ok(end),
         };
+        let children = engine.resume_descendants(id, std::mem::replace(&mut early, false)).await?;
+        if children.taken > 0 {
+            end = engine.resume(id, false).await?;
+            continue;
+        }
+        // Nothing goes on by itself that this run waits for.
+        if children.due.is_none() && why.starts_with(NEEDS_PERSON) {
+            return Ok(end);
+        }
+        // What others run may be over before this run would look for itself.
+        let look = now.plus_ms(CHILDREN_LOOK_MS);
+        let until = children.due.map_or(until, |due| until.min(due.max(look)));
         if until > give_up {
             return Ok(end);
         }

@@ -20,7 +20,7 @@ use super::run;
 use super::term::{Column, shortened};
 use crate::engine::operator::Decision;
 use crate::engine::{Engine, RunEnd};
-use crate::view::{EntryView, RunView};
+use crate::view::{ChildView, EntryView, RunView};
 
 /// Least of a reason that is shown, however narrow the terminal. Characters.
 const REASON_MIN: usize = 20;
@@ -59,6 +59,9 @@ pub(super) struct List {
     /// Only runs of this workflow
     #[arg(long, value_parser = given::name)]
     workflow: Option<Name>,
+    /// Only runs that this run started
+    #[arg(long, value_name = "RUN", value_parser = given::run_id)]
+    parent: Option<RunId>,
     /// Only runs started before this one, for the next page
     #[arg(long, value_name = "RUN", value_parser = given::run_id)]
     before: Option<RunId>,
@@ -170,6 +173,8 @@ impl List {
         let filter = RunFilter {
             state: self.state,
             workflow: self.workflow.clone(),
+            parent: self.parent.clone(),
+            open: false,
             before: self.before.clone(),
             limit: self.limit.clamp(1, PAGE_MAX),
         };
@@ -243,18 +248,37 @@ impl Show {
                 break;
             }
         }
+        let children = children(ledger.as_ref(), &record.id).await?;
         let run = RunView::of(&record);
         let chain = broken.as_ref().map_or_else(|| "holds".to_owned(), |b| format!("broken: {b}"));
         if self.json {
-            out.json(&serde_json::json!({ "run": run, "chain": chain, "history": entries }));
+            out.json(&serde_json::json!({
+                "run": run, "children": children, "chain": chain, "history": entries,
+            }));
         } else {
-            print_run(out, &run, &entries, &chain);
+            print_run(out, &run, &children, &entries, &chain);
         }
         Ok(if broken.is_some() { Exit::Error } else { Exit::Done })
     }
 }
 
-fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
+/// The runs that a run started, oldest first.
+async fn children(ledger: &dyn Ledger, run: &RunId) -> anyhow::Result<Vec<ChildView>> {
+    let mut filter =
+        RunFilter { parent: Some(run.clone()), limit: PAGE_MAX, ..RunFilter::default() };
+    let mut found = Vec::new();
+    loop {
+        let page = ledger.runs(&filter).await?;
+        found.extend(page.iter().map(ChildView::of));
+        filter.before = page.last().map(|last| last.id.clone());
+        if page.len() < PAGE_MAX as usize {
+            found.reverse();
+            return Ok(found);
+        }
+    }
+}
+
+fn print_run(out: &Out, run: &RunView, children: &[ChildView], entries: &[EntryView], chain: &str) {
     out.status_line(&format!("run {} of {}: ", run.run_id, run.workflow), &run.state, "");
     if let Some(reason) = &run.reason {
         out.line(&format!("  {reason}"));
@@ -273,6 +297,14 @@ fn print_run(out: &Out, run: &RunView, entries: &[EntryView], chain: &str) {
         out.line(&format!("  output  {output}"));
     }
     out.line(&format!("  pinned  {}", run.definition));
+    if let Some(parent) = &run.parent {
+        out.line(&format!("  parent  {} (effect {})", parent.run_id, parent.effect_id));
+    }
+    for child in children {
+        let reason = child.reason.as_ref().map_or_else(String::new, |why| format!(", {why}"));
+        let ChildView { run_id, workflow, state, .. } = child;
+        out.line(&format!("  child   {run_id} of {workflow}: {state}{reason}"));
+    }
     for step in &run.steps {
         let visit = if step.visit > 1 { format!(" (visit {})", step.visit) } else { String::new() };
         let of = step.elements_done.zip(step.elements);

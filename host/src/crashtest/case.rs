@@ -100,6 +100,17 @@ impl Stage<'_> {
     fn definition(&self, case: &str) -> (Definition, BTreeMap<String, String>) {
         let mut definition = self.plan.definition.clone();
         let mut secrets = BTreeMap::new();
+        self.turn(case, &mut definition, &mut secrets);
+        (definition, secrets)
+    }
+
+    /// Turns the tools of a definition and of its children to the simulated provider.
+    fn turn(
+        &self,
+        case: &str,
+        definition: &mut Definition,
+        secrets: &mut BTreeMap<String, String>,
+    ) {
         for tool in definition.tools.values_mut() {
             *tool = self.provider.in_place_of(case, tool);
             let ToolKind::Http(http) = &tool.kind;
@@ -108,7 +119,10 @@ impl Stage<'_> {
                 secrets.entry(reference.clone()).or_insert(made_up);
             }
         }
-        (definition, secrets)
+        for child in definition.children.values_mut() {
+            self.turn(case, &mut child.definition, secrets);
+            child.digest = child.definition.digest();
+        }
     }
 }
 

@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use twice_core::chain;
+use twice_core::chain::{self, Entry};
 use twice_core::contract::ToolClass;
 use twice_core::effect::State;
 use twice_core::event::{EffectEvent, EffectEventKind, RunEvent};
 use twice_core::ids::{EffectId, RunId};
 use twice_core::run::RunState;
+use twice_ledger::RunRecord;
 use twice_workflow::model::Workflow;
 
 use super::case::{Outcome, output};
 use super::provider::Books;
-use super::snapshot::{Listed, Snapshot};
+use super::snapshot::{Descendant, Listed, Snapshot};
 use super::worker::RUN;
 
 /// The result of one check.
@@ -199,6 +200,11 @@ fn untrue(listed: &Listed, books: &Books) -> Option<String> {
     if class(listed) == ToolClass::Read {
         return None;
     }
+    // What became of it is in the ledger alone, and is known there whoever vanished.
+    if class(listed) == ToolClass::Ledger {
+        let unknown = listed.shown == State::Unknown;
+        return unknown.then(|| format!("{} is listed as UNKNOWN", name(listed)));
+    }
     let done = books.commits_of(&listed.mark()) > 0;
     let told = match listed.shown {
         State::Unknown => return None,
@@ -235,12 +241,13 @@ fn reconciled(end: &Snapshot, books: &Books) -> Vec<String> {
         | RunState::Cancelled
         | RunState::Halted
         | RunState::Stuck => {}
+        RunState::Waiting if end.needs_person().is_some() => {}
         RunState::Ready | RunState::Running | RunState::Waiting | RunState::Quarantined => {
             let why = run.reason.as_deref().unwrap_or("no reason recorded");
             reasons.push(format!("the run is still {}: {why}", run.state));
         }
     }
-    let by_person = matches!(run.state, RunState::Halted | RunState::Stuck);
+    let by_person = end.needs_person().is_some();
     for listed in &end.effects {
         if let Some(reason) = untrue(listed, books) {
             reasons.push(reason);
@@ -252,13 +259,32 @@ fn reconciled(end: &Snapshot, books: &Books) -> Vec<String> {
     reasons
 }
 
-/// Whether all that the ledger has more of is what a worker was told that woke up too late: it may say so, and no more.
-fn only_observed(after: &Snapshot, again: &Snapshot) -> bool {
-    let seq = |snapshot: &Snapshot| snapshot.head.map_or(0, |head| head.seq);
-    let known = seq(after);
+/// Whether all that a run has more of is what a worker was told that woke up too late: it may say so, and no more. A run that
+/// waits for another, which a person has to look after, looks for it when it is taken, and says that it did.
+fn only_observed(known: i64, again: &[Entry], looks: bool) -> bool {
+    let more: Vec<&Entry> = again.iter().filter(|entry| entry.seq > known).collect();
     let observed = EffectEventKind::Observed.as_str();
-    let mut more = again.entries.iter().filter(|entry| entry.seq > known);
-    seq(again) > known && more.all(|entry| entry.kind == observed)
+    let is_look = |kind: &str| looks && matches!(kind, "run_claimed" | "run_parked");
+    let fits = |entry: &&Entry| entry.kind == observed || is_look(&entry.kind);
+    !more.is_empty() && more.iter().all(fits)
+}
+
+/// Whether the second resume wrote anything that it must not.
+fn wrote(after: &Snapshot, again: &Snapshot) -> bool {
+    let looks = |run: Option<&RunRecord>| {
+        run.is_some_and(|run| run.state == RunState::Waiting) && again.needs_person().is_some()
+    };
+    let seq = after.head.map_or(0, |head| head.seq);
+    let own =
+        after.head != again.head && !only_observed(seq, &again.entries, looks(again.run.as_ref()));
+    let others = again.descendants.iter().any(|now| {
+        let before = after.descendants.iter().find(|before| before.run.id == now.run.id);
+        before.is_none_or(|before| {
+            before.head != now.head
+                && !only_observed(before.head.seq, &now.entries, looks(Some(&now.run)))
+        })
+    });
+    own || others
 }
 
 fn receipts(end: &Snapshot) -> Vec<String> {
@@ -268,6 +294,15 @@ fn receipts(end: &Snapshot) -> Vec<String> {
         Ok(head) if end.head == Some(head) => {}
         Ok(_) => reasons.push("the last entries of the run's chain are missing".to_owned()),
         Err(broken) => reasons.push(broken.to_string()),
+    }
+    for Descendant { run, entries, head } in &end.descendants {
+        match chain::verify(&run.id, entries) {
+            Ok(found) if found == *head => {}
+            Ok(_) => {
+                reasons.push(format!("the last entries of the chain of {} are missing", run.id))
+            }
+            Err(broken) => reasons.push(broken.to_string()),
+        }
     }
     for listed in end.effects.iter().filter(|listed| listed.shown == State::Confirmed) {
         let requested = &listed.effect.proposal.request_hash;
@@ -322,7 +357,7 @@ fn no_new_action(outcome: &Outcome, baseline: &Baseline) -> Vec<String> {
         }
     }
     let (after, again) = (&outcome.after, &outcome.again);
-    if after.0.head != again.0.head && !only_observed(&after.0, &again.0) {
+    if wrote(&after.0, &again.0) {
         reasons.push("the second resume added entries to the ledger".to_owned());
     }
     if after.1.seen.len() != again.1.seen.len() {

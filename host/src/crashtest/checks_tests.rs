@@ -74,6 +74,7 @@ pub(in super::super) fn proposal(key: bool, amount: i64) -> Proposal {
             timeout_ms: 10_000,
             retry: Retry { attempts: 3, initial_ms: 100, max_ms: 1_000 },
             horizon_ms: 86_400_000,
+            settled_here: false,
         },
         identity,
         compensation: None,
@@ -177,9 +178,16 @@ pub(in super::super) fn snapshot(events: &[EffectEvent], state: RunState, live: 
         crashes: 0,
         created_at: AT,
         updated_at: AT,
+        parent: None,
     };
     let listed = Listed { shown, operation: OPERATION.to_owned(), effect };
-    Snapshot { run: Some(record), effects: vec![listed], entries, head: Some(head) }
+    Snapshot {
+        run: Some(record),
+        effects: vec![listed],
+        entries,
+        head: Some(head),
+        descendants: Vec::new(),
+    }
 }
 
 fn books(proposal: &Proposal, commits: usize, requests: usize) -> Books {
@@ -292,7 +300,13 @@ fn a_listing_must_tell_the_truth_before_a_worker_runs() {
     let confirmed = snapshot(&events, running, false);
     violated(true, before(confirmed, books(&p, 0, 0)), &["determinable"]);
     // Done, and not in the ledger at all.
-    let absent = Snapshot { run: None, effects: Vec::new(), entries: Vec::new(), head: None };
+    let absent = Snapshot {
+        run: None,
+        effects: Vec::new(),
+        entries: Vec::new(),
+        head: None,
+        descendants: Vec::new(),
+    };
     violated(true, before(absent, books(&p, 1, 1)), &["determinable"]);
 }
 

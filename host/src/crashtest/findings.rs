@@ -7,7 +7,6 @@ use twice_core::contract::{Consistency, LookupBy, ToolClass};
 use twice_core::effect::{Effect, Hold, State};
 use twice_core::event::{EffectEvent, RunEvent};
 use twice_core::json::canonical;
-use twice_core::run::RunState;
 use twice_ledger::RunRecord;
 use twice_workflow::units::duration_text;
 
@@ -209,9 +208,7 @@ fn other_output(end: &Snapshot, baseline: &Baseline) -> Option<Said> {
 }
 
 fn people_needed(end: &Snapshot, pause_ms: u64) -> Vec<Said> {
-    let Some(run) = end.run.as_ref().filter(|run| run.state == RunState::Halted) else {
-        return Vec::new();
-    };
+    let Some(run) = end.needs_person() else { return Vec::new() };
     let needed = end.effects.iter().filter(|listed| waits_for_a_person(&listed.effect));
     let said = |listed: &Listed| {
         let (kind, message, fix) = person(listed, run, pause_ms)?;
@@ -249,7 +246,11 @@ fn person(listed: &Listed, run: &RunRecord, pause_ms: u64) -> Option<Words> {
             ),
             "let the provider honour an idempotency key, or plant `{/effect_id}` in the request and declare a `lookup`; where the provider offers neither, put the effect last and decide who looks after it".into(),
         ),
-        ToolClass::KeyAndLookup | ToolClass::KeyOnly | ToolClass::LookupOnly | ToolClass::Read => {
+        ToolClass::KeyAndLookup
+        | ToolClass::KeyOnly
+        | ToolClass::LookupOnly
+        | ToolClass::Read
+        | ToolClass::Ledger => {
             blind_lookup(listed)
                 .or_else(|| key_forgotten(listed, pause_ms))
                 .or_else(|| horizon_reached(listed, run, pause_ms))
@@ -343,13 +344,15 @@ fn undisturbed(outcome: &Outcome, baseline: &Baseline) -> Option<Said> {
         return Some(Said { severity, kind, about: about(), message, fix: fix.into() });
     }
     let end = &outcome.again.0;
-    let run = end.run.as_ref()?;
+    end.run.as_ref()?;
     let note = |kind, message, fix: &'static str| {
         Some(Said { severity: Severity::Note, kind, about: about(), message, fix: fix.into() })
     };
     // Said about that effect already.
     let about_an_effect = end.effects.iter().any(|listed| waits_for_a_person(&listed.effect));
-    if run.state == RunState::Halted && !about_an_effect {
+    if let Some(run) = end.needs_person()
+        && !about_an_effect
+    {
         let why = run.reason.as_deref().unwrap_or("no reason recorded");
         return note(
             "run_does_not_end",
@@ -427,6 +430,7 @@ fn excerpt(value: &Value) -> String {
 mod tests {
     use serde_json::json;
     use twice_core::reconcile::RULE_LEASE_DIED;
+    use twice_core::run::RunState;
 
     use super::super::checks::tests::{life, proposal, snapshot, unknown};
     use super::*;

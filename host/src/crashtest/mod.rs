@@ -171,10 +171,13 @@ async fn stage<'a>(plan: &'a Plan, dir: &Path) -> Result<Stage<'a>, CrashtestErr
     for (name, bytes) in &plan.components {
         let file = dir.join(format!("{name}.wasm"));
         std::fs::write(&file, bytes).map_err(|e| CrashtestError::file(&file, e))?;
-        let digest = plan.definition.components.get(name).cloned().unwrap_or_default();
+        let all = plan.definition.all_components();
+        let digest = all.filter(|(own, _)| *own == name).map(|(_, digest)| digest.clone()).next();
+        let digest = digest.unwrap_or_default();
         components.insert(name.clone(), ComponentFile { digest, file });
     }
-    let provider = Provider::start(plan.definition.tools.clone(), plan.examples.clone())
+    let tools = plan.definition.all_tools().map(|tool| (tool.name.clone(), tool.clone()));
+    let provider = Provider::start(tools.collect(), plan.examples.clone())
         .await
         .map_err(|e| CrashtestError::file(Path::new("a local port"), e))?;
     Ok(Stage { plan, provider, components, dir: dir.to_path_buf() })

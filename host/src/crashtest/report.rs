@@ -96,7 +96,7 @@ impl Verdict {
 impl CaseReport {
     pub(super) fn of(outcome: &Outcome, baseline: &Baseline) -> Self {
         let run = outcome.again.0.run.as_ref();
-        let halted = run.filter(|run| run.state == RunState::Halted);
+        let halted = outcome.again.0.needs_person();
         Self {
             place: outcome.spec.place(),
             occurrence: outcome.spec.occurrence(),

@@ -30,6 +30,7 @@ pub(super) fn broken(outcome: &Outcome, baseline: &Baseline) -> Option<Broken> {
     let why = run.reason.as_deref().unwrap_or("no reason recorded");
     match run.state {
         RunState::Halted | RunState::Stuck => None,
+        RunState::Waiting if end.needs_person().is_some() => None,
         RunState::Completed => no_effects(end, baseline.grants),
         // A way back is worth a test as well.
         RunState::Failed | RunState::Cancelled if end.is_undone() => None,

@@ -22,6 +22,7 @@ use twice_workflow::model::Definition;
 
 use super::CrashtestError;
 use crate::engine::boundary::{Boundaries, Boundary};
+use crate::engine::child::NEEDS_PERSON;
 use crate::engine::observer::Silent;
 use crate::engine::{Engine, Parts, RunEnd, StartRun, StartedRun};
 use crate::tool::Drivers;
@@ -114,7 +115,18 @@ pub async fn work(config: &WorkerConfig) -> Result<RunEnd, CrashtestError> {
     };
     let client = plain_client().map_err(CrashtestError::Client)?;
     for waited in 0..WAITS_MAX {
-        let RunEnd::Waiting { until, .. } = &end else { break };
+        if !matches!(end, RunEnd::Waiting { .. }) {
+            break;
+        }
+        let others = engine.resume_descendants(&run, true).await?;
+        if others.taken > 0 {
+            end = engine.resume(&run, true).await?;
+        }
+        let RunEnd::Waiting { until, why } = &end else { break };
+        // Time does not change what only a person can.
+        if why.starts_with(NEEDS_PERSON) {
+            break;
+        }
         let now = clock.now();
         let step = until.ms_since(now).max(1);
         let longer = waited.saturating_sub(WAITS_PLAIN).min(20);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use twice_core::contract::Contract;
 use twice_core::ids::Name;
 use twice_sandbox::{CallLimits, Component};
 use twice_workflow::model::{
@@ -13,6 +14,8 @@ use twice_workflow::model::{
 use twice_workflow::plan::{self, Graph};
 use twice_workflow::policy::Policy;
 use twice_workflow::schema::Schema;
+
+use super::child::ChildWorkflow;
 
 /// A definition that is ready to run.
 pub struct Compiled {
@@ -87,14 +90,21 @@ pub struct CompiledNode {
 pub struct CompiledSlot {
     /// The slot as declared.
     pub slot: Slot,
-    /// Its pinned tool.
-    pub tool: Arc<Tool>,
-    /// Its pinned operation.
-    pub operation: Operation,
+    /// What it asks for.
+    pub target: Target,
     /// What undoes its effect: a slot that no node can ask for.
     pub undo: Option<Arc<CompiledSlot>>,
-    args_schema: Schema,
+    /// None takes any JSON.
+    args_schema: Option<Schema>,
     policy: Option<Policy>,
+}
+
+/// What a slot asks for.
+pub enum Target {
+    /// An operation of a tool, both pinned.
+    Operation(Arc<Tool>, Box<Operation>),
+    /// A run of another workflow.
+    Child(ChildWorkflow),
 }
 
 impl CompiledNode {
@@ -133,15 +143,9 @@ impl CompiledSlot {
     /// In words, when its tool or operation is missing or a schema or policy does not compile; `twice check` refuses such
     /// a project, so a pinned definition with one is damaged.
     pub fn new(definition: &Definition, slot: &Slot) -> Result<Self, String> {
-        let tool = definition
-            .tools
-            .get(&slot.tool)
-            .ok_or_else(|| format!("lacks the tool `{}` of slot `{}`", slot.tool, slot.name))?;
-        let operation = tool
-            .operations
-            .get(&slot.operation)
-            .ok_or_else(|| format!("lacks the operation `{}.{}`", slot.tool, slot.operation))?;
-        let args_schema = Schema::compile(&operation.args_schema).map_err(|problem| {
+        let (target, args_schema) = target(definition, slot)?;
+        let args_schema = args_schema.as_ref().map(Schema::compile).transpose();
+        let args_schema = args_schema.map_err(|problem| {
             format!(
                 "has an args schema for `{}.{}` that does not compile: {problem}",
                 slot.tool, slot.operation
@@ -156,26 +160,55 @@ impl CompiledSlot {
         let undo = slot.compensate.as_ref().map(|compensation| {
             Self::new(definition, &undo_slot(slot, compensation)).map(Arc::new)
         });
-        Ok(Self {
-            slot: slot.clone(),
-            tool: Arc::new(tool.clone()),
-            operation: operation.clone(),
-            undo: undo.transpose()?,
-            args_schema,
-            policy,
-        })
+        Ok(Self { slot: slot.clone(), target, undo: undo.transpose()?, args_schema, policy })
     }
 
-    /// `tool.operation`.
+    /// The pinned tool and operation, unless it starts a run.
+    #[must_use]
+    pub fn operation(&self) -> Option<(&Tool, &Operation)> {
+        match &self.target {
+            Target::Operation(tool, operation) => Some((tool, operation)),
+            Target::Child(_) => None,
+        }
+    }
+
+    /// The workflow of which it starts a run, if it does.
+    #[must_use]
+    pub const fn child(&self) -> Option<&ChildWorkflow> {
+        match &self.target {
+            Target::Operation(..) => None,
+            Target::Child(workflow) => Some(workflow),
+        }
+    }
+
+    /// The version of the tool's file, or of the workflow.
+    #[must_use]
+    pub fn version(&self) -> String {
+        match &self.target {
+            Target::Operation(tool, _) => tool.version.clone(),
+            Target::Child(workflow) => workflow.version.to_string(),
+        }
+    }
+
+    /// What is promised of it.
+    #[must_use]
+    pub const fn contract(&self) -> &Contract {
+        match &self.target {
+            Target::Operation(_, operation) => &operation.contract,
+            Target::Child(_) => &Contract::SETTLED_HERE,
+        }
+    }
+
+    /// `tool.operation`, or `workflow.NAME`.
     #[must_use]
     pub fn operation_name(&self) -> String {
         format!("{}.{}", self.slot.tool, self.slot.operation)
     }
 
-    /// What is wrong with args by the operation's schema, in words.
+    /// What is wrong with args by the operation's schema, or that of the workflow's input, in words.
     #[must_use]
     pub fn args_problem(&self, args: &Value) -> Option<String> {
-        let problems = self.args_schema.check(args).err()?;
+        let problems = self.args_schema.as_ref()?.check(args).err()?;
         let lines: Vec<String> =
             problems.iter().map(|p| format!("args{}: {}", p.pointer, p.message)).collect();
         Some(lines.join("; "))
@@ -223,4 +256,30 @@ fn undo_slot(slot: &Slot, compensation: &Compensation) -> Slot {
         pivot: false,
         lock: None,
     }
+}
+
+/// What a slot asks for, and the schema of its args.
+fn target(definition: &Definition, slot: &Slot) -> Result<(Target, Option<Value>), String> {
+    if slot.child {
+        let child = definition.children.get(&slot.operation).ok_or_else(|| {
+            format!("lacks the workflow `{}` of slot `{}`", slot.operation, slot.name)
+        })?;
+        let workflow = &child.definition.workflow;
+        let target = ChildWorkflow {
+            name: workflow.name.clone(),
+            version: workflow.version,
+            digest: child.digest.clone(),
+        };
+        return Ok((Target::Child(target), workflow.input_schema.clone()));
+    }
+    let tool = definition
+        .tools
+        .get(&slot.tool)
+        .ok_or_else(|| format!("lacks the tool `{}` of slot `{}`", slot.tool, slot.name))?;
+    let operation = tool
+        .operations
+        .get(&slot.operation)
+        .ok_or_else(|| format!("lacks the operation `{}.{}`", slot.tool, slot.operation))?;
+    let target = Target::Operation(Arc::new(tool.clone()), Box::new(operation.clone()));
+    Ok((target, Some(operation.args_schema.clone())))
 }

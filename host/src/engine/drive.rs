@@ -1,20 +1,24 @@
 //! Does what [`reconcile::next`] says about a set of effects until every one is answered or has to wait. A first request,
 //! a retry, a resume and a reconciliation are this one loop.
 
+use std::collections::BTreeMap;
+
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Value, json};
 use twice_core::contract::ToolClass;
 use twice_core::effect::{Attempt, Effect, State};
 use twice_core::event::{AttemptStart, Authorization, EffectEvent, Failure, ProbeResult};
-use twice_core::ids::EffectId;
+use twice_core::ids::{EffectId, RunId};
 use twice_core::mutation;
 use twice_core::outcome::{self, Exchange};
 use twice_core::reconcile::{self, Next};
 use twice_core::time::Timestamp;
+use twice_workflow::model::{Operation, Tool};
 
 use super::boundary::Boundary;
-use super::compiled::{CompiledSlot, Permission};
+use super::child::{self, Question, Stands};
+use super::compiled::{CompiledSlot, Permission, Target};
 use super::error::EngineError;
 use super::late::Request;
 use super::step::StepContext;
@@ -61,38 +65,52 @@ impl Stop {
     /// Whichever of several lets the run go on first; a person is waited for only when nothing goes on by itself, and is told of
     /// in any case.
     pub(super) fn first<'a>(stops: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
-        let (mut wait, mut person): (Option<(Timestamp, &str)>, Option<&str>) = (None, None);
+        let (mut waits, mut person): (Vec<&Self>, Option<&str>) = (Vec::new(), None);
         for stop in stops {
             match stop {
-                Self::Wait { until, why } if wait.is_none_or(|(first, _)| *until < first) => {
-                    wait = Some((*until, why));
-                }
-                Self::Wait { .. } => {}
+                Self::Wait { .. } => waits.push(stop),
                 Self::Person { why } => drop(person.get_or_insert(why)),
             }
         }
-        match (wait, person) {
-            (Some((until, why)), person) => {
-                let person = person.map(|why| format!("; and a person is needed: {why}"));
-                let why = format!("{why}{}", person.unwrap_or_default());
-                Some(Self::Wait { until, why })
+        waits.sort_by_key(|stop| match stop {
+            Self::Wait { until, .. } => Some(*until),
+            Self::Person { .. } => None,
+        });
+        let first = waits.into_iter().fold(None, |first, stop| Some(sooner(first, stop.clone())));
+        match (first, person) {
+            (Some(Self::Wait { until, why }), Some(person)) => {
+                Some(Self::Wait { until, why: format!("{why}; and a person is needed: {person}") })
             }
+            (Some(first), _) => Some(first),
             (None, Some(why)) => Some(Self::Person { why: why.to_owned() }),
             (None, None) => None,
         }
     }
 }
 
-/// What the network is asked in one round.
+/// What the network, or the ledger, is asked in one round.
 enum Move {
-    Send { id: EffectId, attempt: u32, prepared: Box<Prepared<AnyRequest>> },
-    Lookup { effect: Box<Effect> },
+    Send {
+        id: EffectId,
+        attempt: u32,
+        prepared: Box<Prepared<AnyRequest>>,
+    },
+    Lookup {
+        effect: Box<Effect>,
+    },
+    /// `begins`: nobody asked before, so that what is recorded of it has to be durable first.
+    Child {
+        id: EffectId,
+        question: Box<Question>,
+        begins: bool,
+    },
 }
 
 /// What the network answered.
 enum Reply {
     Sent { id: EffectId, attempt: u32, exchange: Exchange },
     LookedUp { id: EffectId, request: Value, result: ProbeResult },
+    Child { id: EffectId, child: RunId, stands: Result<Stands, EngineError> },
 }
 
 /// Drives effects until all are answered; returns why not, if some cannot be now.
@@ -104,12 +122,17 @@ pub(super) async fn drive(
     context: &StepContext,
     ids: &[EffectId],
 ) -> Result<Option<Stop>, EngineError> {
+    let mut waits = Waits::new();
     loop {
         let mut moves = Vec::new();
         let mut stop = None;
         for id in ids {
             if moves.len() == CONCURRENT_MAX {
                 break;
+            }
+            if let Some(wait) = waits.get(id) {
+                stop = Some(sooner(stop, wait.clone()));
+                continue;
             }
             match plan(session, context, id)? {
                 Planned::Answered => {}
@@ -120,14 +143,28 @@ pub(super) async fn drive(
         if moves.is_empty() {
             return Ok(stop);
         }
-        if moves.iter().any(|planned| matches!(planned, Move::Send { .. })) {
+        if moves.iter().any(Move::begins) {
             // I3: every REQUESTED entry of this round is durable before the first byte leaves.
             if !mutation::is("send-before-commit") {
                 session.flush().await?;
             }
             session.boundaries.pass(Boundary::AfterRequestedCommit);
         }
-        perform(session, context, moves).await?;
+        perform(session, context, moves, &mut waits).await?;
+    }
+}
+
+/// Effects whose runs were not over when the ledger was asked, and until when to wait for them.
+type Waits = BTreeMap<EffectId, Stop>;
+
+impl Move {
+    /// Whether something leaves with it that must be on record.
+    const fn begins(&self) -> bool {
+        match self {
+            Self::Send { .. } => true,
+            Self::Child { begins, .. } => *begins,
+            Self::Lookup { .. } => false,
+        }
     }
 }
 
@@ -166,7 +203,13 @@ fn plan(
             Next::Lookup => {
                 return Ok(Planned::Move(Move::Lookup { effect: Box::new(effect.clone()) }));
             }
-            Next::Send { attempt } => match build(context, effect, slot, session.now()) {
+            Next::AskLedger => return Ok(ask(session, effect, slot, false)),
+            Next::Send { attempt } => match build(context, effect, slot, attempt, session.now()) {
+                Built::Child(start) => {
+                    let asked = ask(session, effect, slot, true);
+                    session.record(id, EffectEvent::Requested(start))?;
+                    return Ok(asked);
+                }
                 Built::Ready(prepared) => {
                     let start = AttemptStart {
                         attempt,
@@ -180,6 +223,19 @@ fn plan(
                 Built::Stop(stop) => return Ok(Planned::Stop(stop)),
             },
         }
+    }
+}
+
+/// The question how the run stands that an effect starts.
+fn ask(session: &StepSession, effect: &Effect, slot: &CompiledSlot, begins: bool) -> Planned {
+    match slot.child() {
+        Some(workflow) => {
+            let question = Box::new(Question::about(session, effect, workflow));
+            Planned::Move(Move::Child { id: effect.id.clone(), question, begins })
+        }
+        None => Planned::Stop(Stop::Person {
+            why: format!("effect {} starts a run, and its slot does not", effect.id),
+        }),
     }
 }
 
@@ -204,13 +260,25 @@ fn authorize(session: &StepSession, effect: &Effect, slot: &CompiledSlot) -> Eff
 /// What came of building a request.
 enum Built {
     Ready(Box<Prepared<AnyRequest>>),
+    /// It is a run to start.
+    Child(AttemptStart),
     Failed(Failure),
     Stop(Stop),
 }
 
 /// Builds the request; one that cannot be built fails the effect, unless an earlier one may have happened.
-fn build(context: &StepContext, effect: &Effect, slot: &CompiledSlot, now: Timestamp) -> Built {
-    let prepared = match context.drivers().prepare(&call(effect, slot)) {
+fn build(
+    context: &StepContext,
+    effect: &Effect,
+    slot: &CompiledSlot,
+    attempt: u32,
+    now: Timestamp,
+) -> Built {
+    let call = match &slot.target {
+        Target::Operation(tool, operation) => call(effect, tool, operation),
+        Target::Child(workflow) => return Built::Child(child::start(effect, workflow, attempt)),
+    };
+    let prepared = match context.drivers().prepare(&call) {
         Ok(prepared) => prepared,
         // Nothing can be said about the effect by a worker that cannot ask; another, or this one later, may be able to.
         Err(problem) if problem.is_setting() => {
@@ -252,12 +320,12 @@ fn build(context: &StepContext, effect: &Effect, slot: &CompiledSlot, now: Times
     Built::Ready(Box::new(prepared))
 }
 
-fn call<'a>(effect: &'a Effect, slot: &'a CompiledSlot) -> Call<'a> {
+const fn call<'a>(effect: &'a Effect, tool: &'a Tool, operation: &'a Operation) -> Call<'a> {
     Call {
-        tool: &slot.tool,
-        operation: &slot.operation,
+        tool,
+        operation,
         args: &effect.proposal.args,
-        key: &effect.proposal.provider_key,
+        key: effect.proposal.provider_key.as_str(),
         effect: &effect.id,
         run: &effect.run,
     }
@@ -267,6 +335,7 @@ async fn perform(
     session: &mut StepSession,
     context: &StepContext,
     moves: Vec<Move>,
+    waits: &mut Waits,
 ) -> Result<(), EngineError> {
     let send_before = session.lease.good_until();
     for _ in moves.iter().filter(|planned| matches!(planned, Move::Lookup { .. })) {
@@ -286,17 +355,23 @@ async fn perform(
                 async move { Reply::Sent { id, attempt, exchange: awaited.wait().await } }.boxed()
             }
             Move::Lookup { effect } => look_up(context, effect).boxed(),
+            Move::Child { id, question, .. } => async move {
+                let child = question.child().clone();
+                Reply::Child { id, child, stands: question.ask().await }
+            }
+            .boxed(),
         });
     }
     while let Some(reply) = replies.next().await {
-        take_in(session, context, reply).await?;
+        take_in(session, context, reply, waits).await?;
     }
     Ok(())
 }
 
 async fn look_up(context: &StepContext, effect: Box<Effect>) -> Reply {
-    let (request, result) = match context.slot_of(&effect) {
-        Some(slot) => context.drivers().lookup(&call(&effect, slot)).await,
+    let operation = context.slot_of(&effect).and_then(CompiledSlot::operation);
+    let (request, result) = match operation {
+        Some((tool, operation)) => context.drivers().lookup(&call(&effect, tool, operation)).await,
         None => {
             let message = "no such slot any more".to_owned();
             (Value::Null, ProbeResult::Error { message })
@@ -309,14 +384,16 @@ async fn take_in(
     session: &mut StepSession,
     context: &StepContext,
     reply: Reply,
+    waits: &mut Waits,
 ) -> Result<(), EngineError> {
     match reply {
         Reply::Sent { id, attempt, exchange } => {
             session.boundaries.pass(Boundary::AfterReply);
             let Some(effect) = session.effect(&id) else { return Ok(()) };
             let Some(slot) = context.slot_of(effect) else { return Ok(()) };
+            let Some((_, operation)) = slot.operation() else { return Ok(()) };
             let clean = effect.indeterminate_attempts().count() <= 1;
-            let declared = &slot.operation.declarations;
+            let declared = &operation.declarations;
             let outcome = outcome::classify(&exchange, declared, &effect.proposal.args, clean);
             let seen = outcome::observe(UNWRITTEN_ANSWER, attempt, &exchange, &outcome);
             let event = outcome::settle(effect, outcome, session.now());
@@ -335,12 +412,31 @@ async fn take_in(
             session.boundaries.pass(Boundary::AfterLookup);
             let Some(effect) = session.effect(&id) else { return Ok(()) };
             let Some(slot) = context.slot_of(effect) else { return Ok(()) };
-            let expose = &slot.operation.declarations.expose;
+            let Some((_, operation)) = slot.operation() else { return Ok(()) };
+            let expose = &operation.declarations.expose;
             let seen = outcome::observe_lookup(UNWRITTEN_LOOKUP, &result);
             let events = outcome::settle_probe(effect, result, request, expose, session.now());
             session.learn(&id, seen);
             for event in events {
                 session.record(&id, event)?;
+            }
+        }
+        Reply::Child { id, child, stands } => {
+            let stands = stands?;
+            session.boundaries.pass(Boundary::AfterReply);
+            let Some(effect) = session.effect(&id) else { return Ok(()) };
+            let now = session.now();
+            match stands {
+                Stands::Over(end) => {
+                    session.waits_no_more(&child);
+                    let event = outcome::settle_child(effect, &child, end, now);
+                    session.record(&id, event)?;
+                }
+                Stands::UnderWay { why } | Stands::NeedsPerson { why } => {
+                    let until = now.plus_ms(reconcile::ask_again_ms(effect, now));
+                    session.wait_for(child);
+                    waits.insert(id, Stop::Wait { until, why });
+                }
             }
         }
     }
@@ -354,7 +450,7 @@ async fn take_in(
 pub(super) fn abandon(session: &mut StepSession) -> Result<(), EngineError> {
     let open: Vec<EffectId> = session
         .all_effects()
-        .filter(|effect| effect.state == State::Requested)
+        .filter(|effect| effect.state == State::Requested && !effect.contract().settled_here)
         .filter(|effect| effect.attempts.last().is_some_and(|a| a.fence == session.fence))
         .map(|effect| effect.id.clone())
         .collect();
@@ -374,11 +470,24 @@ pub(super) fn abandon(session: &mut StepSession) -> Result<(), EngineError> {
 fn sooner(known: Option<Stop>, found: Stop) -> Stop {
     match (known, found) {
         (None, found) => found,
-        (Some(Stop::Wait { until: a, why }), Stop::Wait { until: b, .. }) if a <= b => {
-            Stop::Wait { until: a, why }
+        (Some(Stop::Wait { until: a, why: one }), Stop::Wait { until: b, why: other }) => {
+            let (first, second) = if a <= b { (one, other) } else { (other, one) };
+            Stop::Wait { until: a.min(b), why: first_why(first, second) }
         }
         (Some(known @ Stop::Wait { .. }), Stop::Person { .. }) => known,
         (Some(known @ Stop::Person { .. }), Stop::Person { .. }) => known,
         (Some(_), found) => found,
     }
+}
+
+/// The reason to show of two waits. That a person is needed for a child is told beside what goes on by itself, and by itself
+/// only when nothing does.
+fn first_why(first: String, second: String) -> String {
+    let blocked = |why: &str| why.starts_with(child::NEEDS_PERSON);
+    let (goes_on, other) = match (blocked(&first), blocked(&second)) {
+        (true, false) => (second, first),
+        (false, true) => (first, second),
+        (true, true) | (false, false) => return first,
+    };
+    if goes_on.contains(child::NEEDS_PERSON) { goes_on } else { format!("{goes_on}; {other}") }
 }

@@ -108,7 +108,8 @@ impl Late {
         };
         let Some(slot) = context.slot_of(&effect) else { return };
         let clean = !effect.attempts.iter().any(|a: &Attempt| a.number != *attempt && a.in_doubt());
-        let declared = &slot.operation.declarations;
+        let Some((_, operation)) = slot.operation() else { return };
+        let declared = &operation.declarations;
         let outcome = outcome::classify(&exchange, declared, &effect.proposal.args, clean);
         if outcome.contract_breach && !effect.state.is_final() {
             context.circuits().trip(slot.operation_name(), id.clone(), self.clock.now());

@@ -6,6 +6,7 @@
 //! did that does not go on; `session` is the one way to the ledger.
 
 pub mod boundary;
+pub mod child;
 mod circuit;
 mod claim;
 pub mod compiled;
@@ -13,6 +14,7 @@ mod drive;
 mod durable;
 mod ending;
 mod error;
+pub mod family;
 mod gateway;
 mod late;
 pub mod lease;

@@ -10,7 +10,9 @@ use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_core::{outcome, reconcile};
-use twice_ledger::{EffectFilter, LedgerError, OperatorAppend, RunChange, RunRecord, progress_of};
+use twice_ledger::{
+    EffectFilter, Ledger, LedgerError, OperatorAppend, RunChange, RunRecord, progress_of,
+};
 
 use super::{Engine, EngineError};
 
@@ -82,9 +84,15 @@ impl Engine {
         let (mut effect, run) = self.effect_and_run(id).await?;
         let at = self.parts.clock.now();
         let mut entries = Vec::new();
+        if effect.contract().settled_here {
+            return Err(not_now(
+                &effect,
+                "it is settled by the run that it started; `twice runs show` of its run tells how that stands",
+            ));
+        }
         if effect.state == State::Requested && !run.lease_live {
             let reason = reconcile::vanished(&effect);
-            self.add(&mut effect, &mut entries, run.fence, at, EffectEvent::Unknown(reason))?;
+            add(&mut effect, &mut entries, run.fence, at, EffectEvent::Unknown(reason))?;
         }
         if effect.state != State::Unknown {
             return Err(not_now(
@@ -122,7 +130,7 @@ impl Engine {
                 detail: Value::Null,
             }),
         };
-        self.add(&mut effect, &mut entries, run.fence, at, event)?;
+        add(&mut effect, &mut entries, run.fence, at, event)?;
         self.decide(&run, effect, entries, decision).await
     }
 
@@ -156,7 +164,7 @@ impl Engine {
             why: decision.why.clone(),
             requested_hash,
         });
-        self.add(&mut effect, &mut entries, run.fence, at, event)?;
+        add(&mut effect, &mut entries, run.fence, at, event)?;
         self.decide(&run, effect, entries, decision).await
     }
 
@@ -191,13 +199,19 @@ impl Engine {
     /// the next generation: a new logical action, recorded as this person's decision. Returns how many effects that is.
     ///
     /// # Errors
-    /// [`LedgerError::State`] when the run did not fail.
+    /// [`LedgerError::State`] when the run did not fail, or is the child of another: that one takes in that it failed, and
+    /// has it tried again when it asks for it anew.
     pub async fn retry(&self, id: &RunId, decision: &Decision) -> Result<usize, DecisionError> {
         let run = self.record(id).await?;
         let refuse = |rule| {
             let (run, state) = (id.clone(), run.state.to_string());
             Err(DecisionError::Engine(EngineError::Ledger(LedgerError::State { run, state, rule })))
         };
+        if run.parent.is_some() {
+            return refuse(
+                "a child run is tried again by the run that started it: give `runs retry` that one",
+            );
+        }
         if !matches!(run.state, RunState::Failed | RunState::Stuck) {
             return refuse(
                 "only a failed run, or one that is stuck behind its point of no return, can be tried again; one that waits goes on by itself or with `runs resume`",
@@ -209,47 +223,11 @@ impl Engine {
             );
         }
         let at = self.parts.clock.now();
-        let mut entries = Vec::new();
-        let mut effects = self.failed_effects(id).await?;
-        for effect in &mut effects {
-            let event = EffectEvent::ConflictDecided(ConflictDecision {
-                decision: ConflictRule::Renew,
-                who: decision.who.clone(),
-                why: decision.why.clone(),
-                requested_hash: effect.proposal.request_hash.clone(),
-            });
-            self.add(effect, &mut entries, run.fence, at, event)?;
-        }
+        let (entries, effects) = renewals(&*self.parts.ledger, &run, decision, at).await?;
         let renewed = effects.len();
-        let event = RunEvent::Retried { who: decision.who.clone(), why: decision.why.clone() };
-        self.write_decision(&run, entries, effects, decision, Some(event), at).await?;
+        let event = Some(retried(decision));
+        self.write_decision(&run, entries, effects, decision, event, at).await?;
         Ok(renewed)
-    }
-
-    /// The effects of a run that failed and were not renewed yet.
-    async fn failed_effects(&self, id: &RunId) -> Result<Vec<Effect>, EngineError> {
-        let mut filter = EffectFilter {
-            run: Some(id.clone()),
-            state: Some(State::Failed),
-            limit: PAGE_MAX,
-            ..EffectFilter::default()
-        };
-        let mut found = Vec::new();
-        loop {
-            let page = self.parts.ledger.effects(&filter).await?;
-            for row in &page {
-                let effect = self.parts.ledger.effect(&row.id).await?;
-                let renewed =
-                    |effect: &Effect| effect.is_renewed_for(&effect.proposal.request_hash);
-                found.extend(effect.filter(|effect| !renewed(effect)));
-            }
-            match page.last() {
-                Some(last) if page.len() == PAGE_MAX as usize => {
-                    filter.after = Some(last.id.clone());
-                }
-                Some(_) | None => return Ok(found),
-            }
-        }
     }
 
     pub(super) async fn record(&self, id: &RunId) -> Result<RunRecord, EngineError> {
@@ -262,22 +240,6 @@ impl Engine {
         let effect = effect.ok_or_else(|| DecisionError::NoEffect(id.clone()))?;
         let run = self.record(&effect.run).await?;
         Ok((effect, run))
-    }
-
-    fn add(
-        &self,
-        effect: &mut Effect,
-        entries: &mut Vec<NewEntry>,
-        fence: Fence,
-        at: Timestamp,
-        event: EffectEvent,
-    ) -> Result<(), DecisionError> {
-        effect.apply(&event, fence, at).map_err(|source| {
-            DecisionError::Engine(EngineError::History { effect: effect.id.to_string(), source })
-        })?;
-        let content = Content::Effect { effect: effect.id.clone(), event };
-        entries.push(NewEntry { content, at });
-        Ok(())
     }
 
     async fn decide(
@@ -310,7 +272,7 @@ impl Engine {
     pub(super) async fn write_decision(
         &self,
         run: &RunRecord,
-        mut entries: Vec<NewEntry>,
+        entries: Vec<NewEntry>,
         effects: Vec<Effect>,
         decision: &Decision,
         event: Option<RunEvent>,
@@ -321,34 +283,122 @@ impl Engine {
             self.refuse_secret("the receipt", &receipt.result)?;
             self.refuse_secret("the receipt's id", &Value::from(receipt.external_id.clone()))?;
         }
-        let expected_head = self.parts.ledger.head(&run.id).await?;
-        let mut progress = match event {
-            Some(_) => Some(progress_of(&*self.parts.ledger, run).await?),
-            None => None,
-        };
-        let run_change = event.map(|event| {
-            entries.push(NewEntry { content: Content::Run(event), at });
-            if let Some(progress) = &mut progress {
-                for entry in &entries {
-                    if let Content::Run(event) = &entry.content {
-                        progress.apply(event, entry.at);
-                    }
+        write(&*self.parts.ledger, run, entries, effects, event, at).await
+    }
+}
+
+/// Has a run that failed tried again, as another run asks for what it does anew.
+///
+/// # Errors
+/// [`LedgerError::State`] when it has changed since it was read.
+pub(super) async fn try_again(
+    ledger: &dyn Ledger,
+    run: &RunRecord,
+    decision: &Decision,
+    at: Timestamp,
+) -> Result<(), EngineError> {
+    let (entries, effects) = renewals(ledger, run, decision, at).await?;
+    write(ledger, run, entries, effects, Some(retried(decision)), at).await
+}
+
+/// The entries by which the effects of a run that failed may be requested anew, and those effects.
+async fn renewals(
+    ledger: &dyn Ledger,
+    run: &RunRecord,
+    decision: &Decision,
+    at: Timestamp,
+) -> Result<(Vec<NewEntry>, Vec<Effect>), EngineError> {
+    let mut entries = Vec::new();
+    let mut effects = failed_effects(ledger, &run.id).await?;
+    for effect in &mut effects {
+        let event = EffectEvent::ConflictDecided(ConflictDecision {
+            decision: ConflictRule::Renew,
+            who: decision.who.clone(),
+            why: decision.why.clone(),
+            requested_hash: effect.proposal.request_hash.clone(),
+        });
+        add(effect, &mut entries, run.fence, at, event)?;
+    }
+    Ok((entries, effects))
+}
+
+/// The effects of a run that failed and were not renewed yet.
+async fn failed_effects(ledger: &dyn Ledger, id: &RunId) -> Result<Vec<Effect>, EngineError> {
+    let mut filter = EffectFilter {
+        run: Some(id.clone()),
+        state: Some(State::Failed),
+        limit: PAGE_MAX,
+        ..EffectFilter::default()
+    };
+    let mut found = Vec::new();
+    loop {
+        let page = ledger.effects(&filter).await?;
+        for row in &page {
+            let effect = ledger.effect(&row.id).await?;
+            let renewed = |effect: &Effect| effect.is_renewed_for(&effect.proposal.request_hash);
+            found.extend(effect.filter(|effect| !renewed(effect)));
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE_MAX as usize => filter.after = Some(last.id.clone()),
+            Some(_) | None => return Ok(found),
+        }
+    }
+}
+
+fn add(
+    effect: &mut Effect,
+    entries: &mut Vec<NewEntry>,
+    fence: Fence,
+    at: Timestamp,
+    event: EffectEvent,
+) -> Result<(), EngineError> {
+    effect
+        .apply(&event, fence, at)
+        .map_err(|source| EngineError::History { effect: effect.id.to_string(), source })?;
+    entries.push(NewEntry { content: Content::Effect { effect: effect.id.clone(), event }, at });
+    Ok(())
+}
+
+/// Writes what was decided about a run, and lets it go on when `event` says so.
+async fn write(
+    ledger: &dyn Ledger,
+    run: &RunRecord,
+    mut entries: Vec<NewEntry>,
+    effects: Vec<Effect>,
+    event: Option<RunEvent>,
+    at: Timestamp,
+) -> Result<(), EngineError> {
+    let expected_head = ledger.head(&run.id).await?;
+    let mut progress = match event {
+        Some(_) => Some(progress_of(ledger, run).await?),
+        None => None,
+    };
+    let run_change = event.map(|event| {
+        entries.push(NewEntry { content: Content::Run(event), at });
+        if let Some(progress) = &mut progress {
+            for entry in &entries {
+                if let Content::Run(event) = &entry.content {
+                    progress.apply(event, entry.at);
                 }
             }
-            RunChange {
-                state: RunState::Ready,
-                progress,
-                output: None,
-                reason: None,
-                due_at: Some(at),
-                cancel_seen: true,
-            }
-        });
-        let append =
-            OperatorAppend { run: run.id.clone(), entries, effects, run_change, expected_head };
-        self.parts.ledger.append_as_operator(append).await?;
-        Ok(())
-    }
+        }
+        RunChange {
+            state: RunState::Ready,
+            progress,
+            output: None,
+            reason: None,
+            due_at: Some(at),
+            cancel_seen: true,
+        }
+    });
+    let append =
+        OperatorAppend { run: run.id.clone(), entries, effects, run_change, expected_head };
+    ledger.append_as_operator(append).await?;
+    Ok(())
+}
+
+fn retried(decision: &Decision) -> RunEvent {
+    RunEvent::Retried { who: decision.who.clone(), why: decision.why.clone() }
 }
 
 pub(super) fn released(decision: &Decision) -> RunEvent {

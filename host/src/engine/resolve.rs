@@ -104,7 +104,7 @@ fn freeze(
     let key = identity.compensation(&declared.tool, &declared.operation, 1).key();
     Ok(Some(Box::new(Compensation {
         tool: declared.tool.clone(),
-        tool_version: undo.tool.version.clone(),
+        tool_version: undo.version(),
         operation: declared.operation.clone(),
         args: serde_json::to_value(&frozen).expect("a template is plain data with text keys"),
         on_unknown: declared.on_unknown,
@@ -146,26 +146,30 @@ pub(super) fn propose_undo(
 }
 
 fn with_identity(identity: Identity, step: &StepId, slot: &CompiledSlot, args: Value) -> Proposal {
-    let format = slot.operation.key_carrier.as_ref().map_or(KeyFormat::Uuid, |key| key.format);
+    let operation = slot.operation().map(|(_, operation)| operation);
+    let carrier = operation.and_then(|operation| operation.key_carrier.as_ref());
+    let format = carrier.map_or(KeyFormat::Uuid, |key| key.format);
+    let incidental = operation.map_or(&[][..], |operation| &operation.incidental);
+    let version = slot.version();
     Proposal {
         node: step.node.clone(),
         visit: step.visit,
         element: step.element.clone(),
         slot: slot.slot.name.clone(),
         tool: slot.slot.tool.clone(),
-        tool_version: slot.tool.version.clone(),
         operation: slot.slot.operation.clone(),
         request_hash: RequestHash::of(
             &slot.slot.tool,
-            &slot.tool.version,
+            &version,
             &slot.slot.operation,
             &args,
-            &slot.operation.incidental,
+            incidental,
         ),
+        tool_version: version,
         args,
         idempotency_key: identity.key(),
         provider_key: identity.provider_key(format),
-        contract: slot.operation.contract.clone(),
+        contract: slot.contract().clone(),
         compensation: None,
         undoes: None,
         identity,

@@ -10,6 +10,7 @@ use twice_core::time::Timestamp;
 use twice_ledger::{Claim, LedgerError, progress_of};
 
 use super::boundary::Boundary;
+use super::child;
 use super::ending::{Conclusion, Ending};
 use super::lease::{Heartbeat, LeaseClock};
 use super::observer::Progress;
@@ -78,6 +79,7 @@ impl Engine {
         );
         let (id, fence) = (held.claim.run.id.clone(), held.claim.fence);
         let lease = Arc::clone(&held.lease);
+        let parent = held.claim.run.parent.clone();
         let mut end = self.run_steps(held).await;
         // Another run proposed a shared effect first, so that nothing of ours was written or sent. The step starts anew
         // and finds that effect; as it is there for good, this cannot go on for ever.
@@ -88,6 +90,9 @@ impl Engine {
             };
         }
         drop(heartbeat);
+        if end.as_ref().is_ok_and(tells_parent) {
+            child::wake_parent(&*self.parts.ledger, parent.as_ref()).await;
+        }
         match end {
             Err(error) if error.is_fenced() => Ok(RunEnd::Elsewhere),
             end => end,
@@ -179,6 +184,19 @@ async fn stop_at(session: &Session, stop: Stop) -> Result<RunEnd, EngineError> {
     }
 }
 
+/// Whether the run's parent, if it has one, has something new to take in: an answer, or that a person is needed.
+fn tells_parent(end: &RunEnd) -> bool {
+    match end {
+        RunEnd::Completed(_)
+        | RunEnd::Failed { .. }
+        | RunEnd::Cancelled { .. }
+        | RunEnd::Stuck { .. }
+        | RunEnd::Halted { .. } => true,
+        RunEnd::Waiting { why, .. } => why.starts_with(child::NEEDS_PERSON),
+        RunEnd::Quarantined | RunEnd::Elsewhere => false,
+    }
+}
+
 async fn complete(session: &Session, output: Value) -> Result<RunEnd, EngineError> {
     session.record_run(RunEvent::Completed { output: output.clone() });
     session.leave(RunState::Completed, None, None, Some(output.clone())).await?;
@@ -191,6 +209,7 @@ async fn park(session: &Session, until: Timestamp, why: String) -> Result<RunEnd
     session.record_run(RunEvent::Parked { why: why.clone(), until: Some(until) });
     session.leave(RunState::Waiting, Some(why.clone()), Some(until), None).await?;
     session.boundaries.pass(Boundary::AfterPark);
+    child::wake_if_over(session.ledger(), session.id(), session.awaited()).await;
     Ok(RunEnd::Waiting { until, why })
 }
 

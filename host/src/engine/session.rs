@@ -5,7 +5,7 @@
 //! leaves only after a flush that holds its REQUESTED entry (I3). Entries stand in one order, and a flush writes all of them:
 //! nothing becomes durable before what it rests on, whichever step recorded it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -61,6 +61,8 @@ pub(super) struct Session {
     receipts: Mutex<HashMap<(Name, u32), Arc<NodeReceipts>>>,
     /// Locks that the run has for as long as this session lives.
     pub(super) locks: HeldLocks,
+    /// Children that were not over when their effects were looked at.
+    awaited: Mutex<BTreeSet<RunId>>,
 }
 
 /// The receipts of a visit by slot, each as `{ "external_id": …, "result": … }`.
@@ -136,6 +138,7 @@ impl Session {
             cancel,
             receipts: Mutex::default(),
             locks: HeldLocks::default(),
+            awaited: Mutex::default(),
         }
     }
 
@@ -149,6 +152,27 @@ impl Session {
     #[must_use]
     pub(super) fn ledger(&self) -> &dyn Ledger {
         self.ledger.as_ref()
+    }
+
+    /// The ledger, for what outlives a look at the session.
+    #[must_use]
+    pub(super) fn shared_ledger(&self) -> Arc<dyn Ledger> {
+        Arc::clone(&self.ledger)
+    }
+
+    /// Takes in that a child was not over when its effect was looked at.
+    pub(super) fn wait_for(&self, child: RunId) {
+        lock(&self.awaited).insert(child);
+    }
+
+    /// Takes in that a child is over.
+    pub(super) fn waits_no_more(&self, child: &RunId) {
+        lock(&self.awaited).remove(child);
+    }
+
+    /// The children that were not over when their effects were looked at.
+    pub(super) fn awaited(&self) -> BTreeSet<RunId> {
+        lock(&self.awaited).clone()
     }
 
     /// The host's clock.

@@ -64,6 +64,7 @@ impl Engine {
             input: run.input.clone(),
             identity_alg: IDENTITY_ALG,
             priority: run.priority,
+            parent: None,
         };
         let asked = Instant::now();
         let new = NewRun {
@@ -75,6 +76,7 @@ impl Engine {
             priority: run.priority,
             entry: NewEntry { content: Content::Run(event), at: self.parts.clock.now() },
             claim: run.claim.then(|| self.claim_by()),
+            parent_fence: None,
         };
         Ok(match self.parts.ledger.start_run(new).await? {
             Started::Created(claim) => {
@@ -84,13 +86,18 @@ impl Engine {
         })
     }
 
-    /// Stores a definition unless it is known to be stored; returns its digest. Definitions are never deleted.
+    /// Stores a definition, and those of its children, unless it is known to be stored; returns its digest. Definitions are never deleted.
     async fn pin(&self, definition: &Definition) -> Result<String, EngineError> {
         let known = lock(&self.pinned).iter().find(|known| known.0 == *definition).cloned();
         if let Some(known) = known {
             return Ok(known.1.clone());
         }
         let digest = definition.digest();
+        // I9: what its children will be interpreted under is pinned with it, so that it is there when they start.
+        for child in definition.descendants() {
+            let text = child.definition.to_text();
+            self.parts.ledger.put_definition(&child.digest, &text).await?;
+        }
         self.parts.ledger.put_definition(&digest, &definition.to_text()).await?;
         let mut pinned = lock(&self.pinned);
         if pinned.len() == PINNED_MAX {
@@ -100,16 +107,19 @@ impl Engine {
         Ok(digest)
     }
 
-    /// Reads the secrets of a definition's tools, so that what is recorded and shown from now on is kept clean of them.
+    /// Reads the secrets of the tools of a definition and its children, so that what is recorded and shown from now on is kept
+    /// clean of them.
     pub fn learn_secrets(&self, definition: &Definition) {
-        definition.tools.values().for_each(|tool| self.parts.drivers.learn_secrets(tool));
+        definition.all_tools().for_each(|tool| self.parts.drivers.learn_secrets(tool));
     }
 
-    /// What this worker lacks to perform a definition's effects, each with the fix. Nothing is asked of a provider.
+    /// What this worker lacks to perform the effects of a definition and its children, each with the fix. Nothing is asked of a provider.
     #[must_use]
     pub fn missing_settings(&self, definition: &Definition) -> Vec<PrepareError> {
-        let tools = definition.tools.values();
-        tools.flat_map(|tool| self.parts.drivers.missing_settings(tool)).collect()
+        let mut tools: Vec<_> = definition.all_tools().collect();
+        tools.sort_by(|a, b| a.name.cmp(&b.name));
+        tools.dedup();
+        tools.into_iter().flat_map(|tool| self.parts.drivers.missing_settings(tool)).collect()
     }
 
     /// I10: what a person hands in is refused rather than changed.

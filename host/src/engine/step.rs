@@ -20,6 +20,7 @@ use twice_workflow::units::duration_text;
 
 use super::Performer;
 use super::boundary::Boundary;
+use super::child;
 use super::circuit::Circuits;
 use super::compiled::{Compiled, CompiledNode, CompiledSlot};
 use super::drive::{self, Stop};
@@ -325,6 +326,12 @@ async fn settle_outstanding(
     unsent: impl Fn(&EffectId) -> &'static str,
 ) -> Result<Option<Stop>, EngineError> {
     let in_doubt = in_doubt(session);
+    for id in &in_doubt {
+        let settled_here = |effect: &&Effect| effect.contract().settled_here;
+        if let Some(child) = session.effect(id).filter(settled_here).map(child::run_of) {
+            child::stop_child(session, &child, session.now()).await?;
+        }
+    }
     if let Some(stop) = drive::drive(session, context, &in_doubt).await? {
         return Ok(Some(stop));
     }

@@ -6,7 +6,7 @@ use twice_core::identity::{hash_text, tagged_sha256};
 use twice_core::ids::Name;
 use twice_core::json;
 
-use crate::model::{Definition, Operation};
+use crate::model::{Child, Definition, Operation, Tool};
 
 /// Why there is no definition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,6 +89,29 @@ impl Definition {
             }
         }
         serde_json::from_value(value).map_err(malformed)
+    }
+
+    /// The workflows that are pinned with it: its children, theirs, and so on.
+    pub fn descendants(&self) -> impl Iterator<Item = &Child> {
+        let mut found: Vec<&Child> = self.children.values().collect();
+        let mut at = 0;
+        while at < found.len() {
+            found.extend(found[at].definition.children.values());
+            at += 1;
+        }
+        found.into_iter()
+    }
+
+    /// The tools that it and its descendants use.
+    pub fn all_tools(&self) -> impl Iterator<Item = &Tool> {
+        let own = self.tools.values();
+        own.chain(self.descendants().flat_map(|child| child.definition.tools.values()))
+    }
+
+    /// The components that it and its descendants run, with their digests.
+    pub fn all_components(&self) -> impl Iterator<Item = (&Name, &String)> {
+        let own = self.components.iter();
+        own.chain(self.descendants().flat_map(|child| child.definition.components.iter()))
     }
 
     /// The pinned operation that a proposal is for.

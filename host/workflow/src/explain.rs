@@ -52,6 +52,7 @@ pub fn explain(operation: &Operation) -> String {
         duration_text(contract.timeout_ms),
         match class {
             ToolClass::Read => ", whatever became of those before",
+            ToolClass::Ledger => "",
             ToolClass::KeyAndLookup | ToolClass::KeyOnly | ToolClass::LookupOnly => {
                 "; when an outcome is unknown, it is reconciled first"
             }
@@ -66,7 +67,7 @@ pub fn explain(operation: &Operation) -> String {
             ));
         }
         ToolClass::Neither => lines.push("person: needed for every unknown outcome".to_owned()),
-        ToolClass::Read => {}
+        ToolClass::Read | ToolClass::Ledger => {}
     }
     lines.join("\n")
 }
@@ -78,5 +79,6 @@ const fn reason(class: ToolClass) -> &'static str {
         ToolClass::LookupOnly => "it declares a lookup, and no idempotency key",
         ToolClass::Neither => "it declares neither an idempotency key nor a lookup",
         ToolClass::Read => "it declares that it changes nothing (`read = true`)",
+        ToolClass::Ledger => "this ledger settles it",
     }
 }

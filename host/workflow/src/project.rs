@@ -68,30 +68,14 @@ impl Project {
     /// Reads and checks all files of a project: `twice.toml`, `workflows/*.toml`, `tools/*.toml` and the schemas they name.
     ///
     /// # Errors
-    /// Everything that was found, warnings included, by file and line; at least one of them is an error. What is not executed
-    /// yet is one.
+    /// Everything that was found, warnings included, by file and line; at least one of them is an error.
     pub fn load(files: &dyn Files) -> Result<Self, Vec<Diagnostic>> {
-        Self::read(files, false)
-    }
-
-    /// As [`Project::load`], with what can be read, checked, planned and drawn, and is not executed yet.
-    ///
-    /// # Errors
-    /// As [`Project::load`].
-    pub fn load_ahead(files: &dyn Files) -> Result<Self, Vec<Diagnostic>> {
-        Self::read(files, true)
-    }
-
-    fn read(files: &dyn Files, ahead: bool) -> Result<Self, Vec<Diagnostic>> {
         let found = RefCell::new(Vec::new());
         let schemas = Schemas::new(files, &found);
         let head = head(files, &found);
         let (tools, hidden) = tools(&schemas);
-        let (workflows, not_yet) = workflows(&schemas, &tools, hidden);
+        let workflows = workflows(&schemas, &tools, hidden);
         let mut found = found.into_inner();
-        if !ahead {
-            found.extend(not_yet);
-        }
         found.sort();
         found.dedup();
         let failed = found.iter().any(|finding| finding.severity() == Severity::Error);
@@ -250,19 +234,18 @@ fn workflows(
     schemas: &Schemas<'_>,
     tools: &Tools,
     hidden: bool,
-) -> (BTreeMap<Name, Option<Workflow>>, Vec<Diagnostic>) {
+) -> BTreeMap<Name, Option<Workflow>> {
     let known = flow::Known {
         schemas,
         tools,
         tools_hidden: hidden,
         workflows: flow::survey(schemas.files),
         starts: RefCell::default(),
-        not_yet: RefCell::default(),
     };
     let (all, _) =
         each(schemas, "workflows", "workflow", |sink, item| flow::read(sink, item, &known));
-    flow::check_cycles(schemas.found, &known.starts.into_inner());
-    (all, known.not_yet.into_inner())
+    flow::check_starts(schemas.found, &known.starts.into_inner());
+    all
 }
 
 /// Reads each TOML file of a folder; what they define by name, and whether some could not be read for their names.

@@ -114,9 +114,11 @@ enum Step {
     Return {
         output: Value,
     },
-    /// Requests `slot` for the `id` of the element that the step is about.
+    /// Requests `slot` for the `id` of the element that the step is about; with `args`, with these, in which `{id}` stands
+    /// for it.
     RequestElement {
         slot: String,
+        args: Option<Value>,
     },
     /// Asks the model `model` what to do, and requests `act` with what it says, until it says that it is done.
     Agent {
@@ -210,8 +212,12 @@ fn act(step: Step, nodes: &Value, element: &str) -> Result<Came, NodeError> {
         }),
         Step::Nodes => nodes.clone(),
         Step::Return { output } => return Ok(Came::Output(output.to_string())),
-        Step::RequestElement { slot } => {
-            let args = json!({ "order_id": element, "amount_cents": 100 });
+        Step::RequestElement { slot, args } => {
+            let refund = json!({ "order_id": element, "amount_cents": 100 });
+            let args = match args {
+                Some(args) => serde_json::from_str(&args.to_string().replace("{id}", element))?,
+                None => refund,
+            };
             let mut note = note(effects::request(&slot, &args));
             note["element"] = json!(element);
             note

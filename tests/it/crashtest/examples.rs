@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+use twice_tests::project::Project;
+use twice_tests::{families, graphs};
+
 use super::{all_held, conformance, finding, project, says, shows, tried};
 
 #[test]
@@ -149,4 +152,40 @@ fn a_node_that_no_longer_asks_is_named() {
         &finding,
         &["node `n` does not ask for slot `s` any more after a restart", "was confirmed before"],
     );
+}
+
+/// A workflow whose only node starts a run of another, with the input in that file; the name of its own input's file.
+fn parent_of(project: &Project, workflow: &str, input: &str) -> String {
+    project.add_node("conformance");
+    let slot = families::child_of(workflow, "/input/order");
+    project.write("workflows/bundle.toml", graphs::named("bundle", "", &[("send", &slot)]));
+    let input = std::fs::read_to_string(project.root().join(input)).unwrap();
+    let input = families::bundle("order-1", &serde_json::from_str(&input).unwrap());
+    project.write("bundle.json", input.to_string());
+    "bundle.json".to_owned()
+}
+
+#[test]
+fn a_run_is_tried_with_what_it_starts() {
+    let project = project("crashtest-examples/good", &["refund", "notify"]);
+    let input = parent_of(&project, "refund", "input.json");
+    let report = tried(&project, &["bundle", "--input", &input], 0);
+    all_held(&report);
+    assert_eq!(report["verdict"], "holds");
+    assert_eq!(report["findings"], serde_json::json!([]), "{report:#}");
+    assert_eq!(report["effects"], 3, "its own, and both of the run that it starts");
+    let cases = report["cases"].as_array().unwrap();
+    assert!(cases.iter().all(|case| case["run_state"] == "completed"), "{report:#}");
+    let commits = cases.iter().filter(|case| case["boundary"] == "after-provider-commit").count();
+    assert_eq!(commits, 2, "{report:#}");
+}
+
+#[test]
+fn a_run_whose_child_ends_at_a_person_needs_one() {
+    let project = project("example-project", &["refund", "notify"]);
+    let input = parent_of(&project, "damaged-item-refund", "example-input.json");
+    let report = tried(&project, &["bundle", "--input", &input, "--boundary", "after-reply"], 4);
+    all_held(&report);
+    assert_eq!(report["verdict"], "needs_person");
+    assert_eq!(finding(&report, "no_key_no_lookup")["about"], "mail.send");
 }

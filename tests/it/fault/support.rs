@@ -71,6 +71,7 @@ pub(super) fn operation() -> Operation {
             timeout_ms: TIMEOUT_MS,
             retry: Retry { attempts: 3, initial_ms: 10, max_ms: 100 },
             horizon_ms: 60_000,
+            settled_here: false,
         },
         connect_timeout_ms: 500,
         response_bytes_max: BODY_MAX,

@@ -117,6 +117,7 @@ fn a_run_that_no_worker_can_run_keeps_no_place() {
             input: input.clone(),
             identity_alg: 1,
             priority,
+            parent: None,
         };
         let entry = NewEntry { content: Content::Run(event), at: host.clock.now() };
         let new = NewRun {
@@ -128,6 +129,7 @@ fn a_run_that_no_worker_can_run_keeps_no_place() {
             priority,
             entry,
             claim: None,
+            parent_fence: None,
         };
         host.ledger.start_run(new).await.unwrap();
         record(&host, "a", 2).await;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use twice_tests::graphs;
 use twice_tests::nodes::repository;
 use twice_tests::project::{Project, Provider};
+use twice_tests::{families, graphs};
 
 /// The command under test.
 pub(super) const TWICE: &str = env!("CARGO_BIN_EXE_twice-under-test");
@@ -99,6 +99,9 @@ pub(super) fn graph_input(elements: usize) -> Value {
     input
 }
 
+/// Starts a run of another workflow, which refunds an order.
+pub(super) const BUNDLE: &str = "bundle";
+
 const KEY: &str = r#"
 [operation.send.key]
 header = "Idempotency-Key"
@@ -144,6 +147,10 @@ pub(super) fn furnish(project: &Project) {
     project.write("workflows/refund-and-tell.toml", REFUND_AND_TELL_FILE);
     project.write("workflows/scripted.toml", SCRIPTED_FILE);
     project.write("workflows/graph.toml", graph_file());
+    let send = families::child_of("parcel", "/input/order");
+    let [bundle, parcel] = families::files(&[("send", &send)]);
+    project.write("workflows/bundle.toml", bundle);
+    project.write("workflows/parcel.toml", parcel);
     for node in ["refund", "notify", "conformance"] {
         project.add_node(node);
     }

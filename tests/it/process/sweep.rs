@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use twice::engine::boundary::Boundary;
 use twice_provider_sim::{Fault, Switch};
+use twice_tests::families;
 use twice_tests::project::{Halted, Project, Provider, Ran, for_each};
 
 use super::shop::{
-    GRAPH, REFUND, REFUND_AND_TELL, SCRIPTED, check_ended_well, check_resumed_again, check_settled,
-    graph_input, order, refund_step, script, shop, start,
+    BUNDLE, GRAPH, REFUND, REFUND_AND_TELL, SCRIPTED, check_ended_well, check_resumed_again,
+    check_settled, graph_input, order, refund_step, script, shop, start,
 };
 
 const RUN: &str = "run-1";
@@ -90,6 +91,14 @@ fn scenes() -> Vec<Scene> {
             input: graph_input(2),
             switches: Vec::new(),
             effects: &[("refund", 4)],
+            ..plain
+        },
+        Scene {
+            name: "a child",
+            workflow: BUNDLE,
+            input: families::bundle(ORDER, &families::parcel(ORDER)),
+            switches: Vec::new(),
+            effects: &[("refund", 1)],
             ..plain
         },
         Scene {

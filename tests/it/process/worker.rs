@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use twice_provider_sim::{Fault, Switch};
 use twice_test_postgres::{Cluster, Database};
 use twice_tests::project::{Halted, Project, Provider, Worker, for_each};
+use twice_tests::{families, graphs};
 
 use super::shop::{
-    REFUND, REFUND_AND_TELL, TWICE, check_ended_well, check_settled, history, order, shop, shop_in,
-    start_with,
+    BUNDLE, REFUND, REFUND_AND_TELL, TWICE, check_ended_well, check_settled, history, order,
+    script, shop, shop_in, start_with,
 };
 
 /// Longest wait for what nothing announces.
@@ -107,6 +108,94 @@ fn workers_that_fail_on_a_server_lose_and_repeat_nothing() {
     let database = Cluster::shared().database();
     let project = shop_on(&provider, &database);
     many_runs_by_workers_that_fail(&project, &provider, "4");
+}
+
+/// One worker vanishes when a child is over, before its parent was told; what others do is enough.
+fn children_by_workers_that_fail(project: &Project, provider: &Provider) {
+    let runs: Vec<String> = (0..6).map(|number| format!("run-{number}")).collect();
+    for run in &runs {
+        let input = families::bundle(run, &families::parcel(run));
+        project.ok(&start_with(BUNDLE, &input, run, &["--detach"]));
+    }
+    let killed = project.spawn(&["worker"], &[("TWICE_TEST_KILL", "after-checkpoint:2")]);
+    assert_eq!(killed.finish().code, None, "it was to be killed");
+    let listed = project.json(&["effects", "list", "--unknown"]);
+    let ours = |effect: &&Value| effect["type"].as_str().unwrap().starts_with("workflow.");
+    assert_eq!(listed.as_array().unwrap().iter().filter(ours).count(), 0, "{listed:#}");
+    let workers = [0, 1].map(|_| project.spawn(&UNTIL_IDLE, &[]));
+    for worker in workers {
+        let ran = worker.finish();
+        assert_eq!(ran.code, Some(0), "{ran}");
+    }
+    for run in &runs {
+        check_settled(project, run);
+        let shown = project.run(run);
+        let child = &shown["children"][0];
+        assert_eq!((&child["workflow"], &child["state"]), (&json!("parcel"), &json!("completed")));
+        let child = child["run_id"].as_str().unwrap();
+        check_settled(project, child);
+        assert_eq!(project.run(child)["run"]["parent"]["run_id"], json!(run));
+        let listed = project.json(&["runs", "list", "--parent", run]);
+        assert_eq!((listed.as_array().unwrap().len(), &listed[0]["run_id"]), (1, &json!(child)));
+    }
+    let refunds = &provider.counters().operations["refund"];
+    assert_eq!((refunds.effects, refunds.duplicates), (6, 0), "{refunds:?}");
+    assert_eq!(project.json(&["status"]), json!({ "workflows": [], "workers": [] }));
+}
+
+#[test]
+fn children_by_workers_that_fail_on_a_file() {
+    let provider = Provider::start();
+    children_by_workers_that_fail(&shop(&provider), &provider);
+}
+
+#[test]
+fn children_by_workers_that_fail_on_a_server() {
+    if twice_test_postgres::is_missing() {
+        return;
+    }
+    let provider = Provider::start();
+    let database = Cluster::shared().database();
+    children_by_workers_that_fail(&shop_on(&provider, &database), &provider);
+}
+
+#[test]
+fn a_command_runs_the_children_of_its_run_to_their_end() {
+    let provider = Provider::start();
+    let project = shop(&provider);
+    let input = families::bundle("order-1", &families::parcel("order-1"));
+    let said = project.ok(&start_with(BUNDLE, &input, "run-1", &[]));
+    assert!(said.contains("run run-1 completed"), "{said}");
+    check_settled(&project, "run-1");
+    let shown = project.ok(&["runs", "show", "run-1"]);
+    assert!(shown.contains("of parcel: completed"), "{shown}");
+
+    // A child that needs a person is said at once, and when the person has decided the same command goes on.
+    let slot = families::child_of("scripted", "/input/order");
+    project.write("workflows/letter.toml", graphs::named("letter", "", &[("send", &slot)]));
+    provider.switch([Switch::new(Fault::CommitThenDrop).times(1)]);
+    let mail = json!({
+        "do": "request", "slot": "mail", "must": true,
+        "args": { "to": "ada@example.com", "subject": "Refund", "text": "It is on its way." },
+    });
+    let letter = families::bundle("order-2", &script("order-2", &json!([mail])));
+    let ran = project.twice(&start_with("letter", &letter, "run-2", &["--json", "--wait", "600"]));
+    assert_eq!(ran.code, Some(4), "{ran}");
+    let shown = project.run("run-2");
+    let child = &shown["children"][0];
+    assert_eq!((&shown["run"]["state"], &child["state"]), (&json!("waiting"), &json!("halted")));
+    let (why, child) = (ran.json()["reason"].clone(), child["run_id"].as_str().unwrap().to_owned());
+    assert!(
+        why.as_str().unwrap().contains(&format!("run {child} of `scripted` is halted")),
+        "{why}"
+    );
+    let effect = project.effects(&child).remove(0)["effect_id"].as_str().unwrap().to_owned();
+    let finding = ["--confirmed", "--receipt", r#"{"id":"msg_1"}"#, "--external-id", "msg_1"];
+    let evidence = ["--evidence", "the mail service's own log"];
+    project.ok(&[&["effects", "resolve", &effect], &finding[..], &evidence].concat());
+    project.ok(&["runs", "resume", "run-2"]);
+    check_settled(&project, "run-2");
+    check_settled(&project, &child);
 }
 
 #[test]

@@ -152,9 +152,9 @@ fn copy_statements(from: u32, to: u32) -> String {
          r.due_at, r.claim_at, r.worker, r.fence, r.lease_until, r.crashes, r.head_seq, r.head_hash, r.created_at, \
          r.updated_at FROM n, run r WHERE r.id < 'run-000031' AND r.id >= 'run-000000';\n\
          {numbers}INSERT INTO effect (id, run_id, node, visit, element, slot, operation, idempotency_key, request_hash, state, \
-         attempts, external_id, held, last_error, updated_at) \
+         attempts, external_id, held, settled_here, last_error, updated_at) \
          SELECT {own}, {run} f.run_id, f.node, f.visit, f.element, f.slot, f.operation, f.idempotency_key, f.request_hash, \
-         f.state, f.attempts, f.external_id, f.held, f.last_error, f.updated_at \
+         f.state, f.attempts, f.external_id, f.held, f.settled_here, f.last_error, f.updated_at \
          FROM n, effect f WHERE f.run_id < 'run-000031' AND f.run_id >= 'run-000000';\n\
          {numbers}INSERT INTO ledger_entry (run_id, seq, fence, made_at, effect_id, kind, body, prev_hash, hash, \
          from_state, to_state) \

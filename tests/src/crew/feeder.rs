@@ -166,6 +166,7 @@ async fn start(
         input: input.clone(),
         identity_alg: IDENTITY_ALG,
         priority: Priority::default(),
+        parent: None,
     };
     let at = MovableClock::default().now();
     let new = NewRun {
@@ -177,6 +178,7 @@ async fn start(
         priority: Priority::default(),
         entry: NewEntry { content: Content::Run(event), at },
         claim: None,
+        parent_fence: None,
     };
     match ledger.start_run(new).await {
         Ok(_) => true,

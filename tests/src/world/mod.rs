@@ -22,13 +22,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use twice::engine::boundary::{Boundaries, Boundary};
+use twice::engine::family::descendants;
 use twice::engine::observer::Silent;
 use twice::engine::{Engine, EngineError, Parts, RunEnd, StartRun, StartedRun};
 use twice_core::ids::{RunId, WorkerId};
 use twice_core::redact::Redactor;
 use twice_core::run::Priority;
 use twice_core::time::{Clock, Timestamp};
-use twice_ledger::{Ledger, LedgerError};
+use twice_ledger::{Ledger, LedgerError, RunFilter};
 use twice_workflow::model::Definition;
 
 use self::provider::{Mood, Provider};
@@ -204,6 +205,10 @@ impl Theatre {
         register(&*ledger, clock.now()).await;
         let (digest, text) = (self.definition.digest(), self.definition.to_text());
         ledger.put_definition(&digest, &text).await.expect("the ledger takes the definition");
+        for child in self.definition.descendants() {
+            let put = ledger.put_definition(&child.digest, &child.definition.to_text()).await;
+            put.expect("the ledger takes the definition");
+        }
         let stage = Arc::new(Stage {
             clock,
             ledger,
@@ -369,6 +374,10 @@ impl World<'_> {
                 Ok(end) => return Ok(end),
                 Err(error) => panic!("the run exists: {error}"),
             };
+            let open = descendants(self.ledger(), run).await.expect("the ledger can be read");
+            for child in open {
+                self.work(at, Task::Resume(child.id), Plan::default()).await?;
+            }
             self.clock().advance(until.ms_since(self.clock().now()));
             self.work(at, Task::Resume(run.clone()), Plan::default()).await?;
         }
@@ -391,6 +400,7 @@ impl World<'_> {
             return Err(Broken { invariant, at: at.to_owned(), what: what.clone() });
         }
         let books = self.books();
+        let runs = &self.with_descendants(runs).await;
         let ended = check(at, self.theatre.class, self.ledger(), &books, runs).await?;
         for run in runs {
             let before = self.ledger().head(run).await.expect("the run exists");
@@ -401,6 +411,19 @@ impl World<'_> {
         let again = self.books();
         holds(books == again, "I1", at, || "resuming once more sent".to_owned())?;
         Ok(ended)
+    }
+
+    /// These runs, and all that they started.
+    async fn with_descendants(&self, runs: &[RunId]) -> Vec<RunId> {
+        let mut all = runs.to_vec();
+        let mut at = 0;
+        while at < all.len() {
+            let filter = RunFilter { parent: Some(all[at].clone()), ..RunFilter::default() };
+            let children = self.ledger().runs(&filter).await.expect("the ledger can be read");
+            all.extend(children.into_iter().map(|child| child.id));
+            at += 1;
+        }
+        all
     }
 
     /// What the provider did.

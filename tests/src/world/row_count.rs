@@ -80,6 +80,7 @@ async fn start(ledger: &dyn Ledger) -> Claim {
         input: json!({}),
         identity_alg: 1,
         priority: Priority::default(),
+        parent: None,
     };
     let by = ClaimBy {
         worker: WorkerId::parse("first").expect("this is a worker id"),
@@ -94,6 +95,7 @@ async fn start(ledger: &dyn Ledger) -> Claim {
         priority: Priority::default(),
         entry: NewEntry { content: Content::Run(event), at: Timestamp(1) },
         claim: Some(by),
+        parent_fence: None,
     };
     match ledger.start_run(run).await.expect("a run can be started") {
         Started::Created(Some(claim)) => claim,

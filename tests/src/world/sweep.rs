@@ -11,10 +11,11 @@ use twice_core::ids::RunId;
 use super::provider::{Mood, Trouble};
 use super::shapes::Shape;
 use super::{Came, Plan, Task, Theatre, World, run_ids};
+use crate::families;
 use crate::host::{LEASE_MS, Store, steps};
 use crate::invariants::{Broken, holds};
 use crate::store::{Kind, Point, StoreFault};
-use crate::tools::{Class, later, until_attempt};
+use crate::tools::{Class, WINDOWS, Windows, later, until_attempt};
 
 /// Stores that are swept.
 const STORES: [Store; 2] = [Store::Memory, Store::Sqlite];
@@ -30,6 +31,8 @@ struct Scene {
     count: u64,
     /// Another workflow than that of one node.
     shape: Option<Shape>,
+    /// A run that starts another, which refunds.
+    family: bool,
 }
 
 fn ask(item: u64) -> Value {
@@ -51,11 +54,14 @@ fn scenes() -> Vec<Scene> {
         todo,
         count,
         shape: None,
+        family: false,
     };
     let shaped = |name, class, trouble: &[Trouble], shape| Scene {
         shape: Some(shape),
         ..scene(name, class, trouble, Vec::new(), 0)
     };
+    let family =
+        |name, class, trouble| Scene { family: true, ..scene(name, class, trouble, Vec::new(), 1) };
     let two = || vec![ask(0), ask(1)];
     let lost = [Trouble::CommitThenDrop];
     let unsent = [Trouble::DropBeforeCommit];
@@ -78,6 +84,8 @@ fn scenes() -> Vec<Scene> {
         shaped("branches, neither", Class::Neither, &lost, Shape::Branches),
         shaped("a loop", Class::Key, &[], Shape::Loop),
         shaped("a loop, an answer lost", Class::Lookup, &lost, Shape::Loop),
+        family("a child", Class::Key, &[]),
+        family("a child, an answer lost", Class::Lookup, &lost),
         shaped("a fan-out", Class::Key, &[], Shape::FanOut),
         shaped("a fan-out, an answer lost", Class::KeyLookup, &lost, Shape::FanOut),
     ]
@@ -85,6 +93,10 @@ fn scenes() -> Vec<Scene> {
 
 impl Scene {
     fn theatre(&self) -> Theatre {
+        if self.family {
+            let windows = Windows { horizon: "4h", ..WINDOWS };
+            return Theatre::of(self.class, &families::one_parcel(self.class, windows));
+        }
         match self.shape {
             Some(shape) => Theatre::of(self.class, &shape.setup(self.class)),
             None => Theatre::new(self.class),
@@ -92,6 +104,9 @@ impl Scene {
     }
 
     fn input(&self) -> Value {
+        if self.family {
+            return families::bundle("order-0", &families::parcel("order-0"));
+        }
         if let Some(shape) = self.shape {
             return shape.input(0, |step| vec![step]).0;
         }

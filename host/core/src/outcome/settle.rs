@@ -9,6 +9,7 @@ use crate::effect::Effect;
 use crate::event::{
     Deferral, EffectEvent, Failure, Probe, ProbeResult, Receipt, Source, UnknownReason,
 };
+use crate::ids::RunId;
 use crate::mutation;
 use crate::reconcile::{backoff_ms, reconcile_backoff_ms};
 use crate::time::Timestamp;
@@ -106,6 +107,46 @@ pub fn settle_probe(
         ..bare_receipt(effect, now)
     };
     vec![probed, EffectEvent::Confirmed(Box::new(receipt))]
+}
+
+/// How the run ended that an effect started.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ChildEnd {
+    /// It was completed, with that output.
+    Completed(Value),
+    /// It did not do what it was asked for.
+    Failed {
+        /// A stable word: `child_failed`, …
+        code: &'static str,
+        /// Why, in its words.
+        why: String,
+    },
+}
+
+/// What to record about an effect that started a run, when that run is over.
+#[must_use]
+pub fn settle_child(effect: &Effect, run: &RunId, end: ChildEnd, now: Timestamp) -> EffectEvent {
+    let (source, rule) = (Source::Ledger { run: run.clone() }, RuleId::new("child.over"));
+    match end {
+        ChildEnd::Completed(output) => EffectEvent::Confirmed(Box::new(Receipt {
+            external_id: Some(run.to_string()),
+            exposed: output.clone(),
+            result: output,
+            source,
+            rule,
+            verdict: Some(Verdict::Succeeded),
+            ..bare_receipt(effect, now)
+        })),
+        ChildEnd::Failed { code, why } => EffectEvent::Failed(Failure {
+            code: code.to_owned(),
+            message: why,
+            denied: false,
+            source: Some(source),
+            rule: Some(rule),
+            verdict: Some(Verdict::Rejected),
+            detail: json!({ "run": run }),
+        }),
+    }
 }
 
 /// The receipt of an effect of which a person found out that it happened: `result` as the provider shows it, of which the

@@ -1,6 +1,7 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 use twice_core::chain::{Broken, Content, Entry, Head, NewEntry, Unreadable, seal, verify};
+use twice_core::contract::Contract;
 use twice_core::event::{EffectEvent, RunEvent};
 use twice_core::ids::{EffectId, Fence, RunId};
 use twice_core::run::Priority;
@@ -24,6 +25,7 @@ fn contents() -> Vec<Content> {
             input: json!({ "order_id": "order-42", "weight": 0.5 }),
             priority: Priority::default(),
             identity_alg: 1,
+            parent: None,
         }),
         on_effect(EffectEvent::Proposed(proposal(contract(Some(key()), None)))),
         on_effect(authorized()),
@@ -191,6 +193,17 @@ fn well_chained_entries_that_no_honest_host_writes_are_illegal() {
         vec![proposed(), on_effect(authorized()), on_effect(start(1)), confirmed(), confirmed()],
         5,
         ": an effect that is CONFIRMED cannot take `confirmed`",
+    );
+    let here = on_effect(EffectEvent::Proposed(proposal(Contract::SETTLED_HERE)));
+    illegal(
+        vec![
+            here,
+            on_effect(authorized()),
+            on_effect(start(1)),
+            on_effect(EffectEvent::Unknown(unknown())),
+        ],
+        4,
+        ": unknown, though this ledger tells what became of it",
     );
     illegal(
         vec![proposed(), on_effect(authorized()), on_effect(start(2))],

@@ -107,9 +107,11 @@ fn an_observation_of_an_older_version_is_read() {
 /// I5: requested under a dead lease *is* unknown, before any worker has looked.
 #[test]
 fn requested_under_a_dead_lease_is_shown_as_unknown() {
+    let here = requested(Contract::SETTLED_HERE);
     let requested = requested(contract(None, None));
     assert_eq!(requested.shown_state(true), State::Requested);
     assert_eq!(requested.shown_state(false), State::Unknown);
+    assert_eq!(here.shown_state(false), State::Requested, "this ledger tells what became of it");
     let proposed = proposed(contract(None, None));
     assert_eq!(proposed.shown_state(false), State::Proposed);
     assert_eq!(proposed.proposal.request_hash, request_hash());
@@ -123,6 +125,7 @@ fn the_class_follows_from_what_is_declared() {
         (contract(None, Some(lookup())), ToolClass::LookupOnly, "lookup only"),
         (contract(None, None), ToolClass::Neither, "neither"),
         (read(), ToolClass::Read, "read"),
+        (Contract::SETTLED_HERE, ToolClass::Ledger, "ledger"),
         (Contract { read: true, ..contract(Some(key()), None) }, ToolClass::Read, "read"),
     ];
     for (contract, class, word) in classes {

@@ -68,6 +68,7 @@ pub(crate) fn contract(key: Option<KeyContract>, lookup: Option<LookupContract>)
         timeout_ms: 10 * SECOND,
         retry: Retry { attempts: 3, initial_ms: SECOND, max_ms: 60 * SECOND },
         horizon_ms: 3 * DAY,
+        settled_here: false,
     }
 }
 

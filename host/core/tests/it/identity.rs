@@ -1,7 +1,7 @@
 use expect_test::expect;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use twice_core::identity::{Identity, KeyFormat, RequestHash, Scope, Selector};
+use twice_core::identity::{Identity, KeyFormat, RequestHash, Scope, Selector, child_run};
 use twice_core::ids::{EffectId, ElementId, Name, RunId};
 
 use crate::fixtures::{identity, name, run};
@@ -253,4 +253,23 @@ proptest! {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~%/=".contains(c);
         prop_assert!(a.key().chars().all(plain), "{}", a.key());
     }
+}
+
+#[test]
+fn the_run_that_an_effect_starts_has_a_readable_id_of_its_own() {
+    let hash = |amount: u32| {
+        RequestHash::of(&name("workflow"), "1", &name("ship"), &json!({ "amount": amount }), &[])
+    };
+    let first = identity();
+    let child = child_run(&first, &hash(1), &run(), &name("ship"));
+    expect!["run-781.ship.p5x5kbpmdh57uvaewyaq"].assert_eq(child.as_str());
+    assert_eq!(child_run(&first, &hash(1), &run(), &name("ship")), child);
+    let again = Identity { generation: 2, ..first.clone() };
+    assert_eq!(child_run(&again, &hash(1), &run(), &name("ship")), child, "it is tried again");
+    let other = Identity { object: Some("order-43".to_owned()), ..first.clone() };
+    assert_ne!(child_run(&other, &hash(1), &run(), &name("ship")), child);
+    assert_ne!(child_run(&first, &hash(2), &run(), &name("ship")), child, "another request");
+    let long = RunId::parse("r".repeat(128)).unwrap();
+    let id = child_run(&first, &hash(1), &long, &name(&"s".repeat(63)));
+    assert!(id.as_str().len() < 128, "{id}");
 }

@@ -11,7 +11,8 @@ use twice_core::event::{Conflict, ConflictRule, EffectEvent, Failure, ProbeResul
 use twice_core::ids::Fence;
 use twice_core::outcome::{RuleId, Verdict};
 use twice_core::reconcile::{
-    Next, RULE_ABANDONED, RULE_LEASE_DIED, backoff_ms, decides_alone, next, reconcile_backoff_ms,
+    Next, RULE_ABANDONED, RULE_LEASE_DIED, ask_again_ms, backoff_ms, decides_alone, next,
+    reconcile_backoff_ms,
 };
 use twice_core::time::Timestamp;
 
@@ -100,6 +101,7 @@ fn words(next: &Next) -> String {
         Next::Send { attempt } => format!("send {attempt}"),
         Next::MarkUnknown(reason) => format!("unknown: {}", reason.rule),
         Next::Lookup => "lookup".to_owned(),
+        Next::AskLedger => "ask the ledger".to_owned(),
         Next::GiveUp(failure) => format!("give up: {}", failure.code),
         Next::Wait { until, .. } => format!("wait until {}", until.ms_since(START) / SECOND),
         Next::Person { why } => {
@@ -138,6 +140,23 @@ fn before_anything_is_sent_every_class_is_alike() {
 fn failure() -> Failure {
     let EffectEvent::Failed(failure) = failed() else { unreachable!("it is a failure") };
     failure
+}
+
+/// Its outcome can be asked of this ledger at any time, whoever asked for it and however long ago.
+#[test]
+fn what_this_ledger_settles_is_asked_of_it_and_never_unknown() {
+    let mut effect = proposed(Contract::SETTLED_HERE);
+    apply(&mut effect, &authorized(), START);
+    check(&effect, 0, "send 1");
+    apply(&mut effect, &start(1), START);
+    for fence in [FENCE, Fence(FENCE.0 + 1)] {
+        for seconds in [0, 1, 400 * DAYS] {
+            assert_eq!(words(&next(&effect, fence, at(seconds))), "ask the ledger");
+        }
+    }
+    let waits: Vec<u64> =
+        [0, 1, 2, 10, 100, 120, 400 * DAYS].map(|s| ask_again_ms(&effect, at(s)) / SECOND).to_vec();
+    assert_eq!(waits, [1, 1, 1, 5, 50, 60, 60]);
 }
 
 #[test]
@@ -558,23 +577,25 @@ fn play(contract: Contract, steps: Vec<Step>, mut look: impl FnMut(&Effect, &Nex
             Next::MarkUnknown(reason) => EffectEvent::Unknown(reason),
             Next::GiveUp(failure) => EffectEvent::Failed(failure),
             Next::Answered => return,
-            Next::Lookup | Next::Wait { .. } | Next::Person { .. } => match steps.next() {
-                None => return,
-                Some(Step::Pass(seconds)) => {
-                    now = now.plus_ms(seconds * SECOND);
-                    continue;
+            Next::Lookup | Next::AskLedger | Next::Wait { .. } | Next::Person { .. } => {
+                match steps.next() {
+                    None => return,
+                    Some(Step::Pass(seconds)) => {
+                        now = now.plus_ms(seconds * SECOND);
+                        continue;
+                    }
+                    Some(Step::Vanish) => {
+                        fence = Fence(fence.0 + 1);
+                        continue;
+                    }
+                    Some(Step::Probe(result)) if effect.state == State::Unknown => probed(result),
+                    Some(Step::Answer(verdict, answered)) if effect.state == State::Requested => {
+                        let outcome = twice_core::outcome::Outcome { answered, ..judged(verdict) };
+                        twice_core::outcome::settle(&effect, outcome, now)
+                    }
+                    Some(Step::Probe(_) | Step::Answer(..)) => continue,
                 }
-                Some(Step::Vanish) => {
-                    fence = Fence(fence.0 + 1);
-                    continue;
-                }
-                Some(Step::Probe(result)) if effect.state == State::Unknown => probed(result),
-                Some(Step::Answer(verdict, answered)) if effect.state == State::Requested => {
-                    let outcome = twice_core::outcome::Outcome { answered, ..judged(verdict) };
-                    twice_core::outcome::settle(&effect, outcome, now)
-                }
-                Some(Step::Probe(_) | Step::Answer(..)) => continue,
-            },
+            }
         };
         effect.apply(&event, fence, now).expect("`next` asks for legal moves only");
     }

@@ -11,6 +11,7 @@ use twice_ledger::{
     OverFilter, Prune, RunFilter, Turn, Unlock, Wanted,
 };
 
+use crate::children::child_of;
 use crate::support::{
     Backend, LEASE_MS, Story, all, by, change, late, name, new_run, parked, run_id,
 };
@@ -105,6 +106,8 @@ async fn play(backend: &Backend, seed: u64) -> Vec<String> {
     for run in RUNS {
         transcript.push(format!("{:?}", ledger.tombstone(&run_id(run)).await));
     }
+    let children = RunFilter { parent: Some(run_id("r1")), open: true, ..RunFilter::default() };
+    transcript.push(format!("{:?}", ledger.runs(&children).await));
     transcript.push(format!("{:?}", ledger.next_due_ms().await));
     transcript.push(format!("{:?}", ledger.overview().await));
     transcript
@@ -114,7 +117,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
     let ledger = &backend.ledger;
     let run = run_id(draw.pick(&RUNS));
     let worker = by(draw.pick(&["w1", "w2", "w3"]));
-    match draw.below(24) {
+    match draw.below(26) {
         0 | 1 => {
             let key = draw.pick(&[None, None, Some("k1".to_owned()), Some("k2".to_owned())]);
             let input = draw.pick(&[
@@ -125,13 +128,18 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
             let claim = draw.pick(&[None, Some(worker)]);
             let workflow = name(if run.as_str() < "r4" { "refunds" } else { "a" });
             let priority = draw.pick(&[0, 0, 0, 1, -1]);
+            let parent = draw.pick(&[None, None, None, Some("r1"), Some("r2")]);
+            let started = match parent {
+                Some(parent) => child_of(parent, run.as_str(), backend.at()),
+                None => new_run(run.as_str(), backend.at()),
+            };
             let new = NewRun {
                 caller_key: key,
                 workflow,
                 input,
                 priority: Priority::try_from(priority).unwrap(),
                 claim,
-                ..new_run(run.as_str(), backend.at())
+                ..started
             };
             format!("start {:?}", ledger.start_run(new).await)
         }
@@ -203,6 +211,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
             let listed = ledger.locks(&LockFilter::default()).await;
             format!("lock {locked:?} {listed:?}")
         }
+        20 => format!("wake {:?}", ledger.wake(&run).await),
         7 => format!("observe {:?}", observe(backend, &run, draw).await),
         19 if draw.below(3) == 0 => {
             let cancel = Cancel { who: "ada".to_owned(), why: "no more".to_owned() };

@@ -45,7 +45,7 @@ impl Backend {
         }
     }
 
-    async fn listed(&self) -> Vec<LockRow> {
+    async fn locks(&self) -> Vec<LockRow> {
         self.ledger.locks(&LockFilter::default()).await.unwrap()
     }
 
@@ -76,7 +76,7 @@ async fn one_run_has_a_lock_and_the_other_waits() {
         let locked = backend.ledger.lock(invoice, backend.at()).await.unwrap();
         assert_eq!(locked, Locked::Taken { until: None });
 
-        let listed = backend.listed().await;
+        let listed = backend.locks().await;
         let names: Vec<_> = listed
             .iter()
             .map(|lock| (lock.name.as_str(), &*lock.object, lock.run.as_str()))
@@ -188,7 +188,7 @@ async fn a_lock_that_expires_may_be_taken_by_another_run() {
         // The run that had it waits now, and its end takes nothing from the other.
         assert!(matches!(backend.lock(&one, "42", None).await, Locked::Held { .. }));
         backend.leave(&one, RunState::Completed, None).await;
-        let listed = backend.listed().await;
+        let listed = backend.locks().await;
         assert_eq!(listed.len(), 1);
         assert_eq!((&listed[0].run, listed[0].taken_at), (&run_id("r2"), start.plus_ms(1_000)));
         assert!(listed[0].waiting.is_empty(), "{}: {listed:?}", backend.name);
@@ -213,7 +213,7 @@ async fn taking_a_lock_again_makes_it_longer_and_never_shorter() {
         let kinds = backend.kinds("r1").await;
         let written = kinds.iter().filter(|kind| *kind == "object_locked").count();
         assert_eq!(written, 4, "{}: {kinds:?}", backend.name);
-        assert_eq!(backend.listed().await[0].taken_at, start, "{}", backend.name);
+        assert_eq!(backend.locks().await[0].taken_at, start, "{}", backend.name);
     }
 }
 
@@ -246,7 +246,7 @@ async fn of_runs_that_wait_for_each_other_the_last_is_told() {
         backend.must_wait(&claims[1], "3", "r3").await;
         backend.must_wait(&bystander, "1", "r1").await;
         let waiting: Vec<usize> =
-            backend.listed().await.iter().map(|lock| lock.waiting.len()).collect();
+            backend.locks().await.iter().map(|lock| lock.waiting.len()).collect();
         assert_eq!(waiting, [1, 1, 1], "{}", backend.name);
         backend.leave(&claims[2], RunState::Failed, None).await;
         backend.lock_for_good(&claims[1], "3").await;
@@ -364,7 +364,7 @@ async fn a_run_that_had_a_lock_and_waited_for_one_can_be_removed() {
             export_digest: "sha256:1".to_owned(),
         };
         backend.ledger.prune(prune).await.unwrap();
-        let listed = backend.listed().await;
+        let listed = backend.locks().await;
         assert_eq!(listed.len(), 1, "{}: {listed:?}", backend.name);
         assert!(listed[0].waiting.is_empty(), "{}: {listed:?}", backend.name);
     }
@@ -382,7 +382,7 @@ async fn an_object_of_any_length_can_be_locked() {
         backend.lock_for_good(&two, &longer).await;
         assert_eq!(backend.has(&long).await.as_deref(), Some("r1"), "{}", backend.name);
         assert_eq!(backend.has(&longer).await.as_deref(), Some("r2"), "{}", backend.name);
-        for lock in backend.listed().await {
+        for lock in backend.locks().await {
             assert!(lock.object.len() < 400, "{}: {}", backend.name, lock.object.len());
             // As it is listed, it is found.
             assert_eq!(backend.has(&lock.object).await, Some(lock.run.to_string()));

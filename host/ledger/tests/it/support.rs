@@ -115,6 +115,7 @@ pub(crate) fn new_run(id: &str, at: Timestamp) -> NewRun {
         input: input.clone(),
         identity_alg: 1,
         priority: Priority::default(),
+        parent: None,
     };
     NewRun {
         id: run_id(id),
@@ -125,6 +126,7 @@ pub(crate) fn new_run(id: &str, at: Timestamp) -> NewRun {
         priority: Priority::default(),
         entry: NewEntry { content: Content::Run(event), at },
         claim: None,
+        parent_fence: None,
     }
 }
 
@@ -270,6 +272,16 @@ impl Story {
         Self { effect, entries, fence: self.fence }
     }
 
+    /// The same as what the ledger itself settles.
+    pub(crate) fn settled_here(self) -> Self {
+        let mut effect = self.effect;
+        effect.proposal.contract = Contract::SETTLED_HERE;
+        let proposed = EffectEvent::Proposed(effect.proposal.clone());
+        let content = Content::Effect { effect: effect.id.clone(), event: proposed };
+        let entries = vec![NewEntry { content, at: effect.updated_at }];
+        Self { effect, entries, fence: self.fence }
+    }
+
     /// An effect shared by all runs.
     pub(crate) fn shared(run: &RunId, fence: Fence, at: Timestamp) -> Self {
         let scope = Scope::Object { tool: name("payments"), operation: name("refund") };
@@ -306,6 +318,7 @@ impl Story {
                 timeout_ms: 1_000,
                 retry: Retry { attempts: 3, initial_ms: 1, max_ms: 10 },
                 horizon_ms: 1_000,
+                settled_here: false,
             },
             compensation: None,
             undoes: None,

@@ -87,11 +87,53 @@ pub(super) fn check<'a>(around: &Surroundings<'a>, target: &At<(Name, Name)>) ->
     known?.as_ref()
 }
 
-/// Reports workflows that start each other.
-pub(crate) fn check_cycles(
+/// Most workflows of which each starts the next: each is pinned within the one before.
+const DEPTH_MAX: usize = 16;
+
+/// Reports workflows that start each other, and chains of them that are too long.
+pub(crate) fn check_starts(
     found: &std::cell::RefCell<Vec<crate::diagnostic::Diagnostic>>,
     starts: &[Start],
 ) {
+    if !check_cycles(found, starts) {
+        return;
+    }
+    let mut depths = BTreeMap::new();
+    for start in starts {
+        // One report is enough: what starts the top of the chain is too deep as well.
+        if depth(&start.parent, starts, &mut depths) != DEPTH_MAX + 1 {
+            continue;
+        }
+        Sink { file: &start.file, found }.report(
+            start.place,
+            Code::ChildCycle,
+            format!(
+                "more than {DEPTH_MAX} workflows start one another, beginning with `{}`",
+                start.parent
+            ),
+            "the definition of each is pinned within that of its parent",
+            "let one of them do what it starts another for",
+        );
+        return;
+    }
+}
+
+/// How many workflows there are from this one down, itself included. They start each other in no circle.
+fn depth<'a>(name: &'a Name, starts: &'a [Start], known: &mut BTreeMap<&'a Name, usize>) -> usize {
+    if let Some(depth) = known.get(name) {
+        return *depth;
+    }
+    let own = starts.iter().filter(|start| start.parent == *name);
+    let below = own.map(|start| depth(&start.child, starts, known)).max().unwrap_or(0);
+    known.insert(name, below + 1);
+    below + 1
+}
+
+/// Reports workflows that start each other; whether there are none.
+fn check_cycles(
+    found: &std::cell::RefCell<Vec<crate::diagnostic::Diagnostic>>,
+    starts: &[Start],
+) -> bool {
     let behind = |name: &Name| -> Vec<&Start> {
         starts.iter().filter(|start| start.parent == *name).collect()
     };
@@ -113,6 +155,7 @@ pub(crate) fn check_cycles(
             "remove one of these slots",
         );
     }
+    told.is_empty()
 }
 
 /// The way from a start back to the workflow it is in.

@@ -21,11 +21,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use twice_core::ids::Name;
 
-pub(crate) use self::children::{Start, Workflows, check_cycles, survey};
+pub(crate) use self::children::{Start, Workflows, check_starts, survey};
 pub use self::paths::PARALLEL;
 use self::relations::Relations;
 use self::slots::Target;
-use crate::diagnostic::{Code, Diagnostic};
+use crate::diagnostic::Code;
 use crate::model::{Node, NodeLimits, OnConflict, Slot, StepRetry, Tool, Uses, Workflow};
 use crate::read::{At, Item, Kind, Place, Sink, Table};
 use crate::schemas::Schemas;
@@ -104,8 +104,6 @@ pub(crate) struct Known<'a> {
     pub(crate) workflows: Workflows,
     /// Where workflows start each other, as far as they were read.
     pub(crate) starts: RefCell<Vec<Start>>,
-    /// What has a meaning and is not executed yet.
-    pub(crate) not_yet: RefCell<Vec<Diagnostic>>,
 }
 
 /// Reads a workflow file. The workflow is `None` when something in it is wrong.
@@ -128,10 +126,8 @@ pub(crate) fn read(
     let input_schema = if states_input { known.schemas.required(&table, "input") } else { None };
     let timeout_ms = table.duration("timeout", 1..=DURATION_MAX_MS).map(|at| at.value);
     let undo = saga::read(&table);
-    let ahead = Sink { file: sink.file, found: &known.not_yet };
     let (drafts, complete) = nodes(&table);
     table.close();
-    drafts.iter().flat_map(|node| &node.slots).for_each(|slot| refuse_ahead(ahead, slot));
     let order = order::order(sink, &drafts, complete);
     let around = Surroundings {
         sink,
@@ -240,24 +236,6 @@ fn nodes(table: &Table<'_>) -> (Vec<NodeDraft>, bool) {
         .collect();
     let complete = drafts.len() == items.len();
     (drafts, complete)
-}
-
-/// Refuses what a slot asks for that is read and checked, and not performed in this version.
-fn refuse_ahead(ahead: Sink<'_>, slot: &SlotDraft) {
-    if let Some(target) = slot.target.as_ref().filter(|_| slot.child) {
-        let fix = "until then, make its nodes part of this workflow";
-        not_yet(ahead, target.place, "`workflow` (a run of another workflow)", fix);
-    }
-}
-
-fn not_yet(ahead: Sink<'_>, place: Place, what: &str, fix: &str) {
-    ahead.report(
-        place,
-        Code::NotYet,
-        format!("{what} is not supported yet"),
-        "leaving it unread would run the workflow without what it asks for",
-        fix,
-    );
 }
 
 fn duplicate(sink: Sink<'_>, name: &At<Name>, kind: &str, why: &str) {

@@ -235,6 +235,7 @@ fn operation(table: &Table<'_>, schemas: &Schemas<'_>, secrets: &[Name]) -> Opti
         timeout_ms: times.timeout.value,
         retry: times.retry.clone(),
         horizon_ms: times.horizon.as_ref().map_or(0, |at| at.value),
+        settled_here: false,
     };
     if !promises::check_windows(table.sink, &contract, &times, signals.retention) {
         return None;

@@ -316,7 +316,7 @@ fn slots_say_what_they_ask_for() {
     let other =
         "workflow = \"other\"\nversion = 1\n[[node]]\nname = \"only\"\ncomponent = \"only\"\n";
     files.insert("workflows/other.toml".to_owned(), other.to_owned());
-    let project = Project::load_ahead(&files).unwrap_or_else(|found| panic!("{found:?}"));
+    let project = Project::load(&files).unwrap_or_else(|found| panic!("{found:?}"));
     let workflow = &project.workflows[&name("damaged-item-refund")];
     drawn(
         workflow,

@@ -6,6 +6,7 @@ use expect_test::expect;
 use serde_json::json;
 use twice_core::contract::ToolClass;
 use twice_core::ids::Name;
+use twice_workflow::diagnostic::Code;
 use twice_workflow::model::{Definition, Part, Text, ToolKind};
 use twice_workflow::project::Settings;
 use twice_workflow::{DefinitionError, Project, explain};
@@ -128,7 +129,7 @@ fn a_child_is_pinned_with_its_parent() {
     };
     files.insert("workflows/top.toml".to_owned(), parent("top", "middle"));
     files.insert("workflows/middle.toml".to_owned(), parent("middle", "damaged-item-refund"));
-    let project = Project::load_ahead(&files).unwrap();
+    let project = Project::load(&files).unwrap();
     let family = project.family(&name("top"));
     let family: Vec<&str> = family.iter().map(|workflow| workflow.name.as_str()).collect();
     assert_eq!(family, ["top", "middle", "damaged-item-refund"]);
@@ -141,6 +142,32 @@ fn a_child_is_pinned_with_its_parent() {
     assert_eq!((&bottom.digest, &bottom.definition), (&definition().digest(), &definition()));
     assert!(top.tools.is_empty(), "what a child uses is pinned with the child");
     assert_eq!(Definition::from_text(&top.to_text()).unwrap(), top);
+}
+
+#[test]
+fn children_are_not_pinned_in_each_other_without_end() {
+    let mut files = example();
+    let chain = |levels: u32, files: &mut BTreeMap<String, String>| {
+        for level in 1..=levels {
+            let mut text = format!(
+                "workflow = \"level-{level}\"\nversion = 1\n[[node]]\nname = \"start\"\ncomponent = \"unused\"\n"
+            );
+            if level < levels {
+                text.push_str(&format!("[[node.effect]]\nslot = \"child\"\nworkflow = \"level-{}\"\nobject = \"/input/id\"\nintent = \"all\"\nallow = \"true\"\n", level + 1));
+            }
+            files.insert(format!("workflows/level-{level}.toml"), text);
+        }
+    };
+    chain(16, &mut files);
+    let project = Project::load(&files).unwrap();
+    let deep = project.definition(&name("level-1"), &components()).unwrap();
+    assert_eq!(Definition::from_text(&deep.to_text()).unwrap(), deep);
+    assert_eq!(deep.descendants().count(), 15);
+    chain(17, &mut files);
+    let refused = Project::load(&files).unwrap_err();
+    let codes: Vec<_> = refused.iter().filter(|found| found.code == Code::ChildCycle).collect();
+    assert_eq!(codes.len(), 1, "{codes:?}");
+    assert!(codes[0].what.contains("`level-1`"), "{codes:?}");
 }
 
 #[test]
@@ -157,7 +184,7 @@ fn children_without_number_are_not_pinned() {
             files.insert(format!("workflows/{twin}{level}.toml"), text);
         }
     }
-    let project = Project::load_ahead(&files).unwrap();
+    let project = Project::load(&files).unwrap();
     assert!(project.definition(&name("a2"), &components()).is_ok());
     let refused = project.definition(&name("a0"), &components());
     assert!(matches!(refused, Err(DefinitionError::TooManyChildren { .. })), "{refused:?}");

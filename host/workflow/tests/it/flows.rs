@@ -18,7 +18,7 @@ pub(crate) fn load(head: &str, nodes: &[(String, String)]) -> Result<Workflow, V
         ("workflows/flow.toml".to_owned(), text),
     ]
     .into();
-    let mut project = Project::load_ahead(&files)?;
+    let mut project = Project::load(&files)?;
     Ok(project.workflows.remove(&name("flow")).expect("it was read"))
 }
 

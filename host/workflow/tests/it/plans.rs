@@ -518,6 +518,7 @@ fn times_count_from_the_first_start_and_the_last_failure() {
         input: json!({}),
         priority: Default::default(),
         identity_alg: 1,
+        parent: None,
     });
     run.started("a");
     run.failed("a", Some(9_000));

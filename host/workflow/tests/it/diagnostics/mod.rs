@@ -41,7 +41,7 @@ fn check(edits: &[(&str, &str, &str)], expect: Expect) -> BTreeSet<Code> {
     for (path, from, to) in edits {
         edit(&mut files, path, from, to);
     }
-    let found = match Project::load_ahead(&files) {
+    let found = match Project::load(&files) {
         Ok(project) => project.warnings,
         Err(found) => found,
     };

@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 
 use expect_test::expect;
-use twice_workflow::Project;
 use twice_workflow::diagnostic::Code;
 
-use super::{M, W, check, flow_text, refund};
-use crate::support::{edit, example};
+use super::{M, W, check};
 
 #[must_use]
 pub(super) fn what_is_not_supported_yet() -> Vec<BTreeSet<Code>> {
@@ -45,25 +43,4 @@ pub(super) fn what_is_not_supported_yet() -> Vec<BTreeSet<Code>> {
               fix: write one of: `http`"#]],
         ),
     ]
-}
-
-/// Read, checked and drawn, and not executed: `twice check` refuses it.
-#[test]
-fn what_is_ahead_of_the_executor() {
-    let undone = refund("pay", "lock = { name = 'order' }");
-    let child = "[[node.effect]]\nslot = 'ship'\nworkflow = 'flow'\nobject = '/input/id'\nintent = 'ship'\n";
-    let text = flow_text("flow", "", &[("a", &undone), ("b", child)]);
-    let mut files = example();
-    edit(&mut files, "workflows/flow.toml", "", &text);
-    let found = Project::load(&files).unwrap_err();
-    let refused: Vec<String> = found
-        .iter()
-        .filter(|found| found.code == Code::NotYet)
-        .map(|found| found.what.clone())
-        .collect();
-    expect![[r#"
-        `workflow` (a run of another workflow) is not supported yet"#]]
-    .assert_eq(&refused.join("\n"));
-    let ahead = Project::load_ahead(&files).map_or_else(|found| found, |project| project.warnings);
-    assert!(ahead.iter().all(|found| found.code != Code::NotYet), "{ahead:?}");
 }
