@@ -225,7 +225,7 @@ fn a_fan_out_starts_a_child_for_each_element() {
 
 /// `fail` gives up while the child of `send` has not even begun.
 #[test]
-fn a_run_that_fails_waits_until_its_child_is_over() {
+fn a_run_that_fails_cancels_its_child_and_waits_until_that_is_over() {
     run(async {
         let slot = child_of("parcel", "/input/order");
         let nodes = [("send", slot.as_str()), ("fail", "after = []")];
@@ -240,7 +240,13 @@ fn a_run_that_fails_waits_until_its_child_is_over() {
         let end = host.finish_family("run-1").await;
         let RunEnd::Failed { why } = end else { panic!("{end:?}") };
         assert!(why.contains("node `fail` gave up: no use"), "{why}");
-        check_one_parcel(&host, "failed").await;
+        // It had not begun, so that nothing of it happens any more.
+        let child = host.children("run-1").await.remove(0);
+        assert_eq!(child.state, RunState::Cancelled, "{:?}", child.reason);
+        assert_eq!(host.counted("refund").await.effects, 0);
+        let effect = host.effect("run-1").await;
+        let failure = effect.failure.as_ref().map(|failure| failure.code.as_str());
+        assert_eq!((effect.state, failure), (State::Failed, Some("child_cancelled")));
     });
 }
 

@@ -8,6 +8,7 @@ mod fan_out;
 mod fencing;
 mod kills;
 mod late;
+mod locks;
 mod many;
 mod newcomer;
 mod postgres;

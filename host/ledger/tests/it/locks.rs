@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 use twice_core::chain::Entry;
 use twice_core::ids::Fence;
 use twice_core::run::RunState;
@@ -426,13 +427,21 @@ async fn one_of_many_that_ask_at_once_has_each_lock() {
         assert_eq!(listed.len(), OBJECTS, "round {round}");
         let ends = (0..24).map(|number| {
             let ledger = Arc::clone(&ledgers[number % ledgers.len()]);
-            tokio::spawn(async move { end(&*ledger, round, number).await })
+            tokio::spawn(async move { end(&ledger, round, number).await })
         });
         for end in ends.collect::<Vec<_>>() {
             end.await.unwrap();
         }
         assert!(ledgers[0].locks(&LockFilter::default()).await.unwrap().is_empty());
     }
+    // What a session counted is told when it ends.
+    for ledger in &ledgers {
+        ledger.close().await;
+    }
+    let mut asking = sqlx::PgConnection::connect(&database.url()).await.unwrap();
+    let counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    let deadlocks: i64 = sqlx::query_scalar(counted).fetch_one(&mut asking).await.unwrap();
+    assert_eq!(deadlocks, 0, "writes waited for each other");
 
     /// Asks for all objects at once, and for one of them twice; tells which it has.
     async fn one_of_many(ledger: Arc<SqlLedger>, round: usize, number: usize) -> Vec<usize> {
