@@ -86,7 +86,7 @@ fn scenes() -> Vec<Scene> {
 impl Scene {
     fn theatre(&self) -> Theatre {
         match self.shape {
-            Some(shape) => Theatre::of(self.class, &shape.setup(self.class)),
+            Some(shape) => Theatre::of(&shape.setup(self.class)),
             None => Theatre::new(self.class),
         }
     }
