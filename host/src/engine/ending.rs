@@ -202,7 +202,8 @@ impl Ending<'_, '_> {
                     blocking.push(step.clone());
                     continue;
                 }
-                let (context, element) = (self.steps.context(step)?, self.steps.element(step)?);
+                let context = self.steps.context(step)?;
+                let element = self.steps.element_behind(step).await?;
                 let own = context.session(Arc::clone(&session), step.clone(), element);
                 let id = asked[place].effect.id.clone();
                 tasks.push(undo_one(own, context, id, self.early));

@@ -190,6 +190,14 @@ impl Theatre {
         Self { definition, engine: Arc::new(engine), turntable }
     }
 
+    /// For the only workflow of another project, in the place of this: their worlds cannot be played at once.
+    #[must_use]
+    pub fn sharing(&self, setup: &Setup) -> Self {
+        let definition = definitions(&setup.files).swap_remove(0);
+        let (engine, turntable) = (Arc::clone(&self.engine), Arc::clone(&self.turntable));
+        Self { definition, engine, turntable }
+    }
+
     /// A new world, with a provider of that mood. The one before it is over.
     ///
     /// # Panics

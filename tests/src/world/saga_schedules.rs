@@ -30,7 +30,7 @@ fn back_of(seed: u64, saga: Saga) -> Class {
     classes[turn]
 }
 
-/// Theatres that were needed so far.
+/// The theatres of sagas, which share what takes long to make.
 #[derive(Default)]
 pub struct Theatres(BTreeMap<(usize, usize, usize), Theatre>);
 
@@ -40,7 +40,13 @@ impl Theatres {
         let place = |class| CLASSES.iter().position(|known| *known == class).unwrap_or_default();
         let shape = Saga::ALL.iter().position(|known| *known == saga).unwrap_or_default();
         let key = (shape, place(class), place(back));
-        self.0.entry(key).or_insert_with(|| Theatre::of(&saga.setup(class, back)))
+        if !self.0.contains_key(&key) {
+            let setup = saga.setup(class, back);
+            let first = self.0.values().next();
+            let new = first.map_or_else(|| Theatre::of(&setup), |first| first.sharing(&setup));
+            self.0.insert(key, new);
+        }
+        &self.0[&key]
     }
 }
 
