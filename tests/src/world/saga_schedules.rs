@@ -11,7 +11,7 @@ use twice_core::ids::RunId;
 use twice_core::run::RunState;
 
 use super::sagas::Saga;
-use super::schedule::{CLASSES, Schedule, class_of, mood, store};
+use super::schedule::{CLASSES, Schedule, mood, store};
 use super::{Theatre, run_ids};
 use crate::dice::Dice;
 use crate::invariants::{Broken, Ended, holds};
@@ -20,14 +20,16 @@ use crate::tools::Class;
 /// How often people decide about a run at most.
 const DECISIONS_MAX: usize = 12;
 /// Schedules of each shape that are always played.
-const FIXED: u64 = 300;
+const FIXED: u64 = 50;
 
-/// The class of what undoes, in the schedule of a seed.
-fn back_of(seed: u64, saga: Saga) -> Class {
-    let classes: Vec<Class> = CLASSES.into_iter().filter(|class| saga.takes(*class)).collect();
+/// The classes of what does and of what undoes, in the schedule of a seed.
+fn classes_of(seed: u64, saga: Saga) -> (Class, Class) {
+    let of = |turn: u64, takes: &dyn Fn(Class) -> bool| {
+        let classes: Vec<Class> = CLASSES.into_iter().filter(|class| takes(*class)).collect();
+        classes[usize::try_from(turn % classes.len() as u64).expect("it is below five")]
+    };
     let turns = seed / CLASSES.len() as u64;
-    let turn = usize::try_from(turns % classes.len() as u64).expect("it is below five");
-    classes[turn]
+    (of(seed, &|class| saga.takes(class)), of(turns, &|class| saga.takes_back(class)))
 }
 
 /// The theatres of sagas, which share what takes long to make.
@@ -62,7 +64,7 @@ pub async fn simulate(
     saga: Saga,
     seed: u64,
 ) -> Result<Vec<Ended>, Broken> {
-    let (class, back) = (class_of(seed), back_of(seed, saga));
+    let (class, back) = classes_of(seed, saga);
     let mut dice = Dice::new(seed);
     let store = store(&mut dice);
     // A lookup of refunds is one of reversals as well, so that it may lag only if both say so.
@@ -160,7 +162,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Plays the schedule of `seed` alone under every shape; or `schedules` of them for each (300), and a tenth of that from the
+/// Plays the schedule of `seed` alone under every shape; or `schedules` of them for each (50), and a tenth of that from the
 /// seed `fresh` on. Tells what they came to.
 ///
 /// # Errors
@@ -185,7 +187,7 @@ pub async fn play_all(
             ended.iter().for_each(|ended| tally.count(ended));
         }
     }
-    let enough = tally.all_seen() || seeds.len() < 200;
+    let enough = tally.all_seen() || (seeds.len() as u64) < FIXED;
     holds(enough, "I1", "seed=all", || format!("not every outcome occurred: {tally}"))?;
     let (count, shapes) = (seeds.len(), Saga::ALL.len());
     Ok(format!("{count} schedules of each of {shapes} sagas, fresh from seed {fresh} on: {tally}"))

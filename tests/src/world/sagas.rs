@@ -37,9 +37,15 @@ impl Saga {
     pub const ALL: [Self; 6] =
         [Self::Chain, Self::Branches, Self::FanOut, Self::Rounds, Self::Release, Self::Pivot];
 
-    /// Whether what undoes may be of that class: nothing is undone on suspicion that may be undone twice.
+    /// Whether its refunds may be of that class: behind a point of no return a run must be able to go on.
     #[must_use]
-    pub fn takes(self, back: Class) -> bool {
+    pub fn takes(self, class: Class) -> bool {
+        self != Self::Pivot || class.has_key()
+    }
+
+    /// Whether its reversals may be of that class: nothing is undone on suspicion that may not be asked for twice.
+    #[must_use]
+    pub fn takes_back(self, back: Class) -> bool {
         self != Self::Release || back.has_key()
     }
 
