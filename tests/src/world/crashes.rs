@@ -133,6 +133,8 @@ pub(super) fn scenes() -> Vec<Scene> {
 enum Mishap {
     /// It vanishes.
     Vanish(Boundary),
+    /// It vanishes when a request is recorded, and the next worker there.
+    VanishAgain(Boundary),
     /// It is frozen, and wakes up when another has the run and vanished with it.
     Freeze(Gate),
     /// It is frozen, and wakes up when all is over.
@@ -143,6 +145,7 @@ impl fmt::Display for Mishap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Vanish(boundary) => f.write_str(boundary.as_str()),
+            Self::VanishAgain(boundary) => write!(f, "again-{}", boundary.as_str()),
             Self::Freeze(gate) => write!(f, "frozen-{gate:?}"),
             Self::FreezeLonger(gate) => write!(f, "frozen-longer-{gate:?}"),
         }
@@ -151,7 +154,11 @@ impl fmt::Display for Mishap {
 
 impl Mishap {
     fn all() -> impl Iterator<Item = Self> {
-        let vanish = Boundary::ALL.into_iter().map(Self::Vanish);
+        let vanish = Boundary::ALL.into_iter().filter(|at| *at != Boundary::BeforeUnknown);
+        let vanish = vanish.map(Self::Vanish);
+        // That a worker vanished is found by another, which may vanish before it says so.
+        let again = [Boundary::BeforeUnknown, Boundary::AfterRequestedCommit];
+        let vanish = vanish.chain(again.into_iter().map(Self::VanishAgain));
         let freeze =
             Gate::ALL.into_iter().flat_map(|gate| [Self::Freeze(gate), Self::FreezeLonger(gate)]);
         vanish.chain(freeze)
@@ -160,6 +167,7 @@ impl Mishap {
     fn plan(self, nth: u32) -> Plan {
         match self {
             Self::Vanish(boundary) => Plan { vanish: Some((boundary, nth)), ..Plan::default() },
+            Self::VanishAgain(_) => Self::Vanish(Boundary::AfterRequestedCommit).plan(nth),
             Self::Freeze(gate) | Self::FreezeLonger(gate) => {
                 Plan { freeze: Some((gate, nth)), ..Plan::default() }
             }
@@ -202,10 +210,15 @@ impl Scene {
         let (runs, input) = (run_ids(1), self.input());
         let run = &runs[0];
         let met = self.go_on_until(at, &world, run, &input, mishap.plan(nth)).await?;
-        if met && matches!(mishap, Mishap::Freeze(_)) {
-            let another = Plan { vanish: Some((Boundary::AfterReply, 1)), ..Plan::default() };
+        let another = match mishap {
+            Mishap::Freeze(_) => Some(Boundary::AfterReply),
+            Mishap::VanishAgain(boundary) => Some(boundary),
+            Mishap::Vanish(_) | Mishap::FreezeLonger(_) => None,
+        };
+        if let Some(boundary) = another.filter(|_| met) {
             world.clock().advance(LEASE_MS + 1);
-            world.work(at, Task::Resume(run.clone()), another).await?;
+            let plan = Mishap::Vanish(boundary).plan(1);
+            world.work(at, Task::Resume(run.clone()), plan).await?;
             world.thaw_all(at).await?;
         }
         world.finish(at, run, &input).await?;
