@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use twice_tests::mutations::{ALL, look};
 use twice_tests::project::for_each;
-use twice_tests::world::{alone, row_count, schedule, sweep};
+use twice_tests::world::{alone, crashes, row_count, saga_schedules, schedule, sweep};
 
 const AT_A_TIME: usize = 2;
 
@@ -27,6 +27,20 @@ fn store_sweep() {
 #[test]
 fn row_count() {
     if let Err(broken) = alone(row_count::row_count()) {
+        panic!("{broken}");
+    }
+}
+
+#[test]
+fn sagas() {
+    if let Err(broken) = alone(saga_schedules::play_all(None, None, 1_000_000)) {
+        panic!("{broken}");
+    }
+}
+
+#[test]
+fn crash_sweep() {
+    if let Err(broken) = alone(crashes::sweep()) {
         panic!("{broken}");
     }
 }

@@ -16,9 +16,11 @@ pub struct Mutation {
 const SIMULATION: &str = "simulation";
 const STORE: &str = "store_sweep";
 const ROW_COUNT: &str = "row_count";
+const SAGAS: &str = "sagas";
+const CRASHES: &str = "crash_sweep";
 
 /// Every rule that can be broken.
-pub const ALL: [Mutation; 11] = [
+pub const ALL: [Mutation; 21] = [
     Mutation { name: "send-before-commit", found_by: &[(SIMULATION, &["I3"]), (STORE, &["I3"])] },
     Mutation { name: "trust-lost-commit", found_by: &[(SIMULATION, &["I3"]), (STORE, &["I3"])] },
     Mutation { name: "skip-fence", found_by: &[(SIMULATION, &["I7"]), (STORE, &["I7"])] },
@@ -30,6 +32,16 @@ pub const ALL: [Mutation; 11] = [
     Mutation { name: "key-lives-for-ever", found_by: &[(SIMULATION, &["I1"])] },
     Mutation { name: "forget-doubt", found_by: &[(SIMULATION, &["I4", "I5"])] },
     Mutation { name: "ignore-args", found_by: &[(SIMULATION, &["I6"])] },
+    Mutation { name: "undo-unknown", found_by: &[(SAGAS, &["I5", "I11"])] },
+    Mutation { name: "undo-before-reconciled", found_by: &[(SAGAS, &["I5"])] },
+    Mutation { name: "undo-at-once", found_by: &[(SAGAS, &["I5"]), (CRASHES, &["I5"])] },
+    Mutation { name: "undo-oldest-first", found_by: &[(SAGAS, &["I9"]), (CRASHES, &["I9"])] },
+    Mutation { name: "undo-past-blocked", found_by: &[(SAGAS, &["I9"]), (CRASHES, &["I9"])] },
+    Mutation { name: "undo-past-pivot", found_by: &[(SAGAS, &["I9"]), (CRASHES, &["I9"])] },
+    Mutation { name: "undo-again", found_by: &[(SAGAS, &["I1"]), (CRASHES, &["I1"])] },
+    Mutation { name: "undo-under-its-key", found_by: &[(SAGAS, &["I2"]), (CRASHES, &["I2"])] },
+    Mutation { name: "forget-compensating", found_by: &[(SAGAS, &["I11"]), (CRASHES, &["I11"])] },
+    Mutation { name: "stuck-is-failed", found_by: &[(SAGAS, &["I11"]), (CRASHES, &["I11"])] },
 ];
 
 /// How a broken rule was noticed.

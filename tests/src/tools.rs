@@ -35,7 +35,7 @@ impl Class {
         }
     }
 
-    const fn consistency(self) -> Option<&'static str> {
+    pub(crate) const fn consistency(self) -> Option<&'static str> {
         match self {
             Self::KeyLookup | Self::Lookup => Some("\"strong\""),
             Self::Lagging => Some("{ lag = \"2m\" }"),

@@ -340,6 +340,14 @@ fn quiet_from(effect: &Effect, last: &Attempt) -> Timestamp {
     in_doubt.max().unwrap_or(last.requested_at)
 }
 
+/// The instant from which on nothing can come of a request any more that is in doubt: the provider's settle window after its last
+/// byte can have moved. `None` when none is in doubt.
+pub(crate) fn quiet_at(effect: &Effect) -> Option<Timestamp> {
+    effect.indeterminate_attempts().next()?;
+    let last = effect.attempts.last()?;
+    Some(quiet_from(effect, last).plus_ms(effect.contract().settle_ms))
+}
+
 fn after_absence(effect: &Effect, key_live: bool, last: &Attempt) -> Next {
     let made = effect.attempts.len() as u32;
     // A live key that replays an error would do so for ever; absence makes that error the truth.

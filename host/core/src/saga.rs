@@ -5,6 +5,7 @@
 use crate::effect::{Effect, State};
 use crate::event::{Compensation, OnUnknown};
 use crate::mutation;
+use crate::reconcile;
 use crate::time::Timestamp;
 
 /// What is to be done about an effect of a run that does not go on.
@@ -19,7 +20,7 @@ pub enum Next {
     },
     /// The latest request to undo it is under way.
     Drive,
-    /// It is asked for again, but not before this instant.
+    /// It is asked for, but not before this instant.
     Wait {
         /// When.
         until: Timestamp,
@@ -69,11 +70,26 @@ pub fn next(effect: &Effect, undos: &[&Effect], resolved: bool, now: Timestamp) 
         (State::Confirmed, None) => Next::Propose { attempt: 1 },
         (State::Proposed | State::Authorized | State::Requested | State::Unknown, None) => {
             match compensation.on_unknown {
-                OnUnknown::Undo => Next::Propose { attempt: 1 },
+                OnUnknown::Undo => once_quiet(effect, now),
                 OnUnknown::Hold if mutation::is("undo-unknown") => Next::Propose { attempt: 1 },
                 OnUnknown::Hold => Next::Held,
             }
         }
+    }
+}
+
+/// Asks for the undoing of what may have happened, once it cannot happen any more: what the provider does with a request after
+/// it did with its undoing stays.
+fn once_quiet(effect: &Effect, now: Timestamp) -> Next {
+    match reconcile::quiet_at(effect) {
+        Some(until) if until > now && !mutation::is("undo-at-once") => Next::Wait {
+            until,
+            why: format!(
+                "effect {} may still happen, and is undone once it cannot any more",
+                effect.id
+            ),
+        },
+        Some(_) | None => Next::Propose { attempt: 1 },
     }
 }
 
@@ -88,6 +104,9 @@ fn after(
     match latest.state {
         State::Proposed | State::Authorized | State::Requested | State::Unknown => Next::Drive,
         State::Confirmed if latest.hold.is_some() => Next::Drive,
+        State::Confirmed if undos.len() == 1 && mutation::is("undo-again") => {
+            Next::Propose { attempt: 2 }
+        }
         State::Confirmed => Next::Settled(Settled::Undone),
         State::Failed => {
             let attempt = latest.proposal.identity.generation + 1;

@@ -99,6 +99,9 @@ impl Ending<'_, '_> {
     /// Whether the run is behind its point of no return, where it can only go on.
     async fn look_at_pivot(&self) -> Result<Option<Conclusion>, EngineError> {
         let Some((node, slot)) = &self.steps.compiled.pivot else { return Ok(None) };
+        if mutation::is("undo-past-pivot") {
+            return Ok(None);
+        }
         let node = self.steps.compiled.nodes[*node].node.name.clone();
         let step = StepId { node, visit: 1, element: None };
         let session = &self.steps.session;
@@ -196,12 +199,14 @@ impl Ending<'_, '_> {
             let mut tasks = Vec::new();
             for place in group {
                 let step = &undoables[place].step;
-                if blocking.iter().any(|newer| plan::rests_on(graph, newer, step)) {
+                let rests = blocking.iter().any(|newer| plan::rests_on(graph, newer, step));
+                if rests && !mutation::is("undo-past-blocked") {
                     account.behind += 1;
                     blocking.push(step.clone());
                     continue;
                 }
-                let (context, element) = (self.steps.context(step)?, self.steps.element(step)?);
+                let context = self.steps.context(step)?;
+                let element = self.steps.element_behind(step).await?;
                 let own = context.session(Arc::clone(&session), step.clone(), element);
                 let id = asked[place].effect.id.clone();
                 tasks.push(undo_one(own, context, id, self.early));
@@ -242,6 +247,9 @@ impl Ending<'_, '_> {
         }
         let (cause, why) = (self.cause, self.why.clone());
         session.observe(&Progress::Compensating { why: &why });
+        if mutation::is("forget-compensating") {
+            return;
+        }
         session.record_run(RunEvent::Compensating { cause, why });
     }
 
@@ -252,7 +260,7 @@ impl Ending<'_, '_> {
             0 => String::new(),
             behind => format!("; {behind} more on the way back wait for it"),
         };
-        if !stuck.is_empty() {
+        if !stuck.is_empty() && !mutation::is("stuck-is-failed") {
             let persons: String = persons.iter().map(|why| format!("; {why}")).collect();
             return Conclusion::Stuck(format!(
                 "{}; {}{persons}{behind}. Have it tried again with `twice runs release {run} --reason 'WHY'`, or say that it is settled otherwise with `twice runs resolve {run} --reason 'EVIDENCE'`",
@@ -288,7 +296,7 @@ async fn undo_one(
     mut session: StepSession,
     context: StepContext,
     id: EffectId,
-    early: bool,
+    mut early: bool,
 ) -> Result<(StepId, Undone), EngineError> {
     step::load(&mut session).await?;
     let end = loop {
@@ -300,7 +308,10 @@ async fn undo_one(
             Next::Settled(settled) => break Undone::Settled(settled),
             Next::Held => break Undone::Held,
             Next::Stuck { why } => break Undone::Stuck(why),
-            Next::Wait { .. } if early => undos.len() as u32 + 1,
+            // Whoever is early skips one wait after a refusal, and never that for what may still happen.
+            Next::Wait { .. } if !undos.is_empty() && std::mem::take(&mut early) => {
+                undos.len() as u32 + 1
+            }
             Next::Wait { until, why } => break Undone::Stopped(Stop::Wait { until, why }),
             Next::Drive => {
                 let Some(latest) = latest else { break Undone::Held };

@@ -8,6 +8,7 @@ use twice_core::effect::Effect;
 use twice_core::event::{Compensation, Proposal};
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{EffectId, Name};
+use twice_core::mutation;
 use twice_core::progress::StepId;
 use twice_sandbox::EffectRequest;
 use twice_workflow::model::{Template, Uses};
@@ -142,7 +143,11 @@ pub(super) fn propose_undo(
     let identity = &effect.proposal.identity;
     let identity = identity.compensation(&compensation.tool, &compensation.operation, attempt);
     let undoes = Some(effect.id.clone());
-    Ok(Proposal { undoes, ..with_identity(identity, &effect.proposal.step(), undo, args) })
+    let mut proposal = with_identity(identity, &effect.proposal.step(), undo, args);
+    if mutation::is("undo-under-its-key") {
+        proposal.provider_key.clone_from(&effect.proposal.provider_key);
+    }
+    Ok(Proposal { undoes, ..proposal })
 }
 
 fn with_identity(identity: Identity, step: &StepId, slot: &CompiledSlot, args: Value) -> Proposal {

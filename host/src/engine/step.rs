@@ -284,7 +284,8 @@ async fn receipts(session: &StepSession, node: &CompiledNode) -> Result<Receipts
     Ok(receipts)
 }
 
-fn source_node(pointer: &str) -> Option<Name> {
+/// The node whose receipts a pointer leads into.
+pub(super) fn source_node(pointer: &str) -> Option<Name> {
     let rest = pointer.strip_prefix("/receipts/")?;
     Name::parse(rest.split('/').next()?).ok()
 }

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use twice_core::ids::Name;
+use twice_core::ids::{ElementId, Name};
 use twice_core::progress::StepId;
+use twice_workflow::elements;
 use twice_workflow::source::{self, Trusted};
 
 use super::compiled::Compiled;
 use super::session::Session;
-use super::step::StepContext;
+use super::step::{StepContext, source_node};
 use super::{Engine, EngineError};
 
 /// The steps of a run.
@@ -20,12 +21,14 @@ pub(super) struct Steps<'e> {
     pub(super) compiled: Arc<Compiled>,
     /// The arrays of fan-outs, by node and visit.
     arrays: HashMap<(Name, u32), Arc<Vec<Value>>>,
+    /// The elements of fan-outs that are undone, by node and visit.
+    behind: HashMap<(Name, u32), HashMap<ElementId, Value>>,
 }
 
 impl<'e> Steps<'e> {
     /// The steps of a run just claimed.
     pub(super) fn new(engine: &'e Engine, session: Arc<Session>, compiled: Arc<Compiled>) -> Self {
-        Self { engine, session, compiled, arrays: HashMap::new() }
+        Self { engine, session, compiled, arrays: HashMap::new(), behind: HashMap::new() }
     }
 
     /// The context of a step.
@@ -58,6 +61,47 @@ impl<'e> Steps<'e> {
         });
         let found = position.and_then(|at| self.arrays[&key].get(at as usize).cloned());
         found.map(Some).ok_or_else(|| self.damaged(id))
+    }
+
+    /// The element of whose step an effect is undone, of whatever visit: where its elements stood is known of the latest visit
+    /// alone, so that it is found by its identity. `None`, too, when it cannot be found any more; the policy of the undoing then
+    /// sees none.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn element_behind(
+        &mut self,
+        id: &StepId,
+    ) -> Result<Option<Value>, EngineError> {
+        let Some(element) = &id.element else { return Ok(None) };
+        let key = (id.node.clone(), id.visit);
+        if !self.behind.contains_key(&key) {
+            let elements = self.elements_behind(id).await?;
+            self.behind.insert(key.clone(), elements);
+        }
+        Ok(self.behind[&key].get(element).cloned())
+    }
+
+    async fn elements_behind(&self, id: &StepId) -> Result<HashMap<ElementId, Value>, EngineError> {
+        let place = self.compiled.place(&id.node);
+        let fan_out = place.and_then(|place| self.compiled.nodes[place].node.for_each.as_ref());
+        let Some(fan_out) = fan_out else { return Ok(HashMap::new()) };
+        let mut receipts = None;
+        if let Some(source) = source_node(&fan_out.array) {
+            // Visited as often in the same loop, and less often before it.
+            for visit in (1..=id.visit).rev() {
+                let of_visit = self.session.receipts_of(&source, visit).await?;
+                if !of_visit.is_empty() {
+                    receipts = Some(of_visit);
+                    break;
+                }
+            }
+        }
+        let receipts = |_: &Name, slot: &Name| receipts.as_ref()?.get(slot).cloned();
+        let trusted =
+            Trusted { input: &self.session.run.input, element: None, receipts: &receipts };
+        let Ok((items, ids)) = elements::of(fan_out, trusted) else { return Ok(HashMap::new()) };
+        Ok(ids.into_iter().zip(items).collect())
     }
 
     fn array(&self, node: &Name) -> Option<Vec<Value>> {

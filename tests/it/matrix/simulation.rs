@@ -11,7 +11,7 @@ use twice_tests::dice::Dice;
 use twice_tests::host::{Host, Pace, Setup, Store, run_id};
 use twice_tests::invariants::{Books, Tally, check};
 use twice_tests::world::schedule::{class_of, input, play_all, play_shapes, simulate, title};
-use twice_tests::world::{Theatre, alone, run_ids};
+use twice_tests::world::{Theatre, alone, crashes, run_ids, saga_schedules};
 
 use super::run;
 use super::tools::{Class, WINDOWS, Windows, for_each_within};
@@ -45,6 +45,22 @@ fn thousands_of_schedules_keep_the_invariants() {
 fn schedules_of_branches_loops_and_fan_outs_keep_the_invariants() {
     match alone(play_shapes(told("SEED"), told("SCHEDULES"), fresh())) {
         Ok(summary) => println!("{summary}"),
+        Err(broken) => panic!("{broken}"),
+    }
+}
+
+#[test]
+fn schedules_of_runs_that_are_undone_keep_the_invariants() {
+    match alone(saga_schedules::play_all(told("SEED"), told("SCHEDULES"), fresh())) {
+        Ok(summary) => println!("{summary}"),
+        Err(broken) => panic!("{broken}"),
+    }
+}
+
+#[test]
+fn each_crash_on_the_way_back_leaves_each_effect_undone_once() {
+    match alone(crashes::sweep()) {
+        Ok(size) => println!("{size}"),
         Err(broken) => panic!("{broken}"),
     }
 }
@@ -143,7 +159,7 @@ async fn over_http(seed: u64, tally: &mut Tally) {
     let host = Arc::new(Host::start(setup(&mut dice, class)).await);
     schedule(&mut dice, &host, class).await;
     let books = Books::from(host.counted("refund").await);
-    match check(&at, class, &*host.ledger, &books, &run_ids(RUNS)).await {
+    match check(&at, &*host.ledger, &books, &run_ids(RUNS)).await {
         Ok(all) => all.iter().for_each(|ended| tally.count(ended)),
         Err(broken) => panic!("{broken}"),
     }

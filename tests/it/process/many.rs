@@ -11,7 +11,6 @@ use twice_tests::crew::{CrewMember, Feeder, Outages, ProviderProcess, Takeovers,
 use twice_tests::dice::Dice;
 use twice_tests::invariants::{Books, Tally, check};
 use twice_tests::project::Project;
-use twice_tests::tools::Class;
 
 use super::shop::{REFUND, TWICE, order, shop_in};
 
@@ -229,7 +228,7 @@ fn check_books(seed: u64, provider: &ProviderProcess, database: &Database<'_>) {
         let ledger = SqlLedger::open(&database.url(), LedgerOptions::default()).await.unwrap();
         let runs: Vec<_> = (0..RUNS).map(Feeder::run_id).collect();
         let at = format!("seed={seed}");
-        let ended = check(&at, Class::Lookup, &ledger, &books, &runs).await;
+        let ended = check(&at, &ledger, &books, &runs).await;
         let ended = ended.unwrap_or_else(|broken| panic!("{broken}"));
         let mut tally = Tally::default();
         for run in &ended {

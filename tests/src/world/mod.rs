@@ -5,8 +5,12 @@
 //! What no end result shows is looked at as it happens: a request that leaves before its REQUESTED entry is durable (I3),
 //! a write without the lease (I7).
 
+pub mod crashes;
+mod people;
 pub mod provider;
 pub mod row_count;
+pub mod saga_schedules;
+pub mod sagas;
 pub mod schedule;
 mod seat;
 pub mod shapes;
@@ -38,7 +42,7 @@ use self::seat::{SEAT, Seat, Seats, current};
 use crate::host::{
     LEASE_MS, Setup, Store, Vanished, definitions, open_ledger, register, run_id, sandbox,
 };
-use crate::invariants::{Books, Broken, Ended, check, holds};
+use crate::invariants::{Books, Broken, Ended, check, holds, undone};
 use crate::store::{Point, StoreFault, Watched};
 use crate::tools::{Class, WINDOWS, Windows, for_each_within};
 
@@ -153,7 +157,6 @@ impl Clock for Turntable {
 /// compiling it takes longer than playing a world. (An executor also remembers for a second which operations broke their
 /// response schema; the tools here have none.)
 pub struct Theatre {
-    class: Class,
     definition: Definition,
     engine: Arc<Engine>,
     turntable: Arc<Turntable>,
@@ -163,12 +166,12 @@ impl Theatre {
     /// For refunds by a tool of that class.
     #[must_use]
     pub fn new(class: Class) -> Self {
-        Self::of(class, &for_each_within(class, Windows { horizon: "4h", ..WINDOWS }, ""))
+        Self::of(&for_each_within(class, Windows { horizon: "4h", ..WINDOWS }, ""))
     }
 
-    /// For the only workflow of a project whose tool is of that class.
+    /// For the only workflow of a project.
     #[must_use]
-    pub fn of(class: Class, setup: &Setup) -> Self {
+    pub fn of(setup: &Setup) -> Self {
         let turntable = Arc::new(Turntable::default());
         let engine = Engine::new(Parts {
             ledger: Arc::new(Watched(Arc::clone(&turntable))),
@@ -185,7 +188,15 @@ impl Theatre {
             lease_ms: LEASE_MS,
         });
         let definition = definitions(&setup.files).swap_remove(0);
-        Self { class, definition, engine: Arc::new(engine), turntable }
+        Self { definition, engine: Arc::new(engine), turntable }
+    }
+
+    /// For the only workflow of another project, in the place of this: their worlds cannot be played at once.
+    #[must_use]
+    pub fn sharing(&self, setup: &Setup) -> Self {
+        let definition = definitions(&setup.files).swap_remove(0);
+        let (engine, turntable) = (Arc::clone(&self.engine), Arc::clone(&self.turntable));
+        Self { definition, engine, turntable }
     }
 
     /// A new world, with a provider of that mood. The one before it is over.
@@ -362,27 +373,54 @@ impl World<'_> {
     pub async fn finish(&self, at: &str, run: &RunId, input: &Value) -> Result<RunEnd, Broken> {
         for _ in 0..RESUMES_MAX {
             let record = self.ledger().run(run).await.expect("the ledger can be read");
-            let Some(record) = record else {
+            if record.is_none() {
                 self.work(at, Task::Start(run.clone(), input.clone()), Plan::default()).await?;
                 continue;
-            };
-            let until = match self.theatre.engine.standing(run).await {
-                Ok(RunEnd::Waiting { until, .. }) => until,
-                Ok(RunEnd::Elsewhere) => {
-                    record.lease_until.unwrap_or(self.clock().now()).plus_ms(1)
-                }
-                Ok(end) => return Ok(end),
-                Err(error) => panic!("the run exists: {error}"),
+            }
+            let until = match self.standing(run).await {
+                (end, None) => return Ok(end),
+                (_, Some(until)) => until,
             };
             let open = descendants(self.ledger(), run).await.expect("the ledger can be read");
             for child in open {
                 self.work(at, Task::Resume(child.id), Plan::default()).await?;
             }
-            self.clock().advance(until.ms_since(self.clock().now()));
+            self.advance_to(until);
             self.work(at, Task::Resume(run.clone()), Plan::default()).await?;
         }
         let what = format!("resumed {RESUMES_MAX} times and not ended");
         Err(Broken { invariant: "I11", at: at.to_owned(), what })
+    }
+
+    /// How a run stands, and when it can go on by itself, if it can.
+    async fn standing(&self, run: &RunId) -> (RunEnd, Option<Timestamp>) {
+        let end = self.theatre.engine.standing(run).await;
+        let end = end.unwrap_or_else(|error| panic!("the run exists: {error}"));
+        let until = match &end {
+            RunEnd::Waiting { until, .. } => Some(*until),
+            RunEnd::Elsewhere => {
+                let record = self.ledger().run(run).await.expect("the ledger can be read");
+                let lease = record.and_then(|record| record.lease_until);
+                Some(lease.unwrap_or(self.clock().now()).plus_ms(1))
+            }
+            RunEnd::Completed(_)
+            | RunEnd::Failed { .. }
+            | RunEnd::Cancelled { .. }
+            | RunEnd::Stuck { .. }
+            | RunEnd::Halted { .. }
+            | RunEnd::Quarantined => None,
+        };
+        (end, until)
+    }
+
+    /// When a run can go on by itself, if it can.
+    async fn due(&self, run: &RunId) -> Option<Timestamp> {
+        self.standing(run).await.1
+    }
+
+    /// Moves everyone's clock to an instant, unless it is over.
+    fn advance_to(&self, until: Timestamp) {
+        self.clock().advance(until.ms_since(self.clock().now()));
     }
 
     /// Checks everything when nobody works any more: what was seen as it happened, what came of it, and that resuming once
@@ -401,7 +439,9 @@ impl World<'_> {
         }
         let books = self.books();
         let runs = &self.with_descendants(runs).await;
-        let ended = check(at, self.theatre.class, self.ledger(), &books, runs).await?;
+        let ended = check(at, self.ledger(), &books, runs).await?;
+        let workflow = &self.theatre.definition.workflow;
+        ended.iter().try_for_each(|ended| undone::check(at, workflow, ended, &books))?;
         for run in runs {
             let before = self.ledger().head(run).await.expect("the run exists");
             self.work(at, Task::Resume(run.clone()), Plan::default()).await?;

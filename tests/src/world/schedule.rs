@@ -40,8 +40,13 @@ fn index_of(seed: u64) -> usize {
     usize::try_from(seed % CLASSES.len() as u64).expect("it is below five")
 }
 
+/// Where a schedule is recorded.
+pub(super) fn store(dice: &mut Dice) -> Store {
+    if dice.one_in(ON_FILE) { Store::Sqlite } else { Store::Memory }
+}
+
 /// What goes wrong in the provider; nothing that the tool's declarations would make a lie of.
-fn mood(dice: &mut Dice, class: Class) -> Mood {
+pub(super) fn mood(dice: &mut Dice, class: Class) -> Mood {
     let mut chances = Vec::new();
     for trouble in Trouble::ALL {
         if dice.one_in(4) {
@@ -116,11 +121,13 @@ fn plan(dice: &mut Dice) -> Plan {
     plan
 }
 
-struct Schedule<'t> {
-    at: String,
-    dice: Dice,
-    world: World<'t>,
-    runs: Vec<(RunId, Value)>,
+pub(super) struct Schedule<'t> {
+    pub(super) at: String,
+    pub(super) dice: Dice,
+    pub(super) world: World<'t>,
+    pub(super) runs: Vec<(RunId, Value)>,
+    /// Whether people cancel runs.
+    pub(super) cancels: bool,
 }
 
 impl<'t> Schedule<'t> {
@@ -139,6 +146,12 @@ impl<'t> Schedule<'t> {
     }
 
     async fn draw(&mut self) -> Result<(), Broken> {
+        if self.cancels && self.dice.one_in(10) {
+            let number = self.dice.below(self.runs.len() as u64);
+            let number = usize::try_from(number).expect("they are few");
+            self.world.cancel(&self.runs[number].0).await;
+            return Ok(());
+        }
         let frozen = self.world.frozen() as u64;
         match self.dice.below(12) {
             0 | 1 => self.world.clock().advance(self.dice.below(90_000)),
@@ -160,26 +173,28 @@ impl<'t> Schedule<'t> {
         Ok(())
     }
 
-    async fn play(mut self) -> Result<(World<'t>, String), Broken> {
+    /// Plays it until every run has ended or waits for a person, and nobody is frozen any more.
+    pub(super) async fn play(mut self) -> Result<Self, Broken> {
         for number in 0..self.runs.len() {
             self.work(number).await?;
         }
         for _ in 0..3 + self.dice.below(8) {
             self.draw().await?;
         }
-        let Self { at, mut dice, world, runs } = self;
-        if dice.one_in(2) {
-            world.thaw_all(&at).await?;
+        let thaws = self.dice.one_in(2);
+        let Self { at, world, runs, .. } = &self;
+        if thaws {
+            world.thaw_all(at).await?;
         }
-        for (id, input) in &runs {
-            world.finish(&at, id, input).await?;
+        for (id, input) in runs {
+            world.finish(at, id, input).await?;
         }
-        world.thaw_all(&at).await?;
+        world.thaw_all(at).await?;
         // A write that was held up may have been the first of its run.
-        for (id, input) in &runs {
-            world.finish(&at, id, input).await?;
+        for (id, input) in runs {
+            world.finish(at, id, input).await?;
         }
-        Ok((world, at))
+        Ok(self)
     }
 }
 
@@ -193,14 +208,14 @@ impl<'t> Schedule<'t> {
 pub async fn simulate(theatre: &Theatre, seed: u64) -> Result<Vec<Ended>, Broken> {
     let class = class_of(seed);
     let mut dice = Dice::new(seed);
-    let store = if dice.one_in(ON_FILE) { Store::Sqlite } else { Store::Memory };
+    let store = store(&mut dice);
     let mood = mood(&mut dice, class);
     let world = theatre.world(store, mood).await;
     let ids = run_ids(1 + dice.below(2));
     let runs: Vec<(RunId, Value)> =
         ids.iter().cloned().zip((0..).map(|run| input(&mut dice, run, true))).collect();
-    let schedule = Schedule { at: title(seed), dice, world, runs };
-    let (world, at) = schedule.play().await?;
+    let schedule = Schedule { at: title(seed), dice, world, runs, cancels: false };
+    let Schedule { world, at, .. } = schedule.play().await?;
     world.check(&at, &ids).await
 }
 
@@ -218,14 +233,15 @@ pub async fn simulate_shape(
 ) -> Result<Vec<Ended>, Broken> {
     let class = class_of(seed);
     let mut dice = Dice::new(seed);
-    let store = if dice.one_in(ON_FILE) { Store::Sqlite } else { Store::Memory };
+    let store = store(&mut dice);
     let mood = mood(&mut dice, class);
     let world = theatre.world(store, mood).await;
     let ids = run_ids(1 + dice.below(2));
     let runs: Vec<(RunId, Value)> =
         ids.iter().cloned().zip((0..).map(|run| shape.drawn(&mut dice, run))).collect();
     let at = format!("{}, {shape:?}", title(seed));
-    let (world, at) = Schedule { at, dice, world, runs }.play().await?;
+    let schedule = Schedule { at, dice, world, runs, cancels: false };
+    let Schedule { world, at, .. } = schedule.play().await?;
     world.check(&at, &ids).await
 }
 
@@ -252,7 +268,7 @@ pub async fn play_shapes(
     };
     let mut tally = Tally::default();
     for shape in Shape::ALL {
-        let theatres = CLASSES.map(|class| Theatre::of(class, &shape.setup(class)));
+        let theatres = CLASSES.map(|class| Theatre::of(&shape.setup(class)));
         for seed in &seeds {
             let ended = simulate_shape(&theatres[index_of(*seed)], shape, *seed).await?;
             ended.iter().for_each(|ended| tally.count(ended));

@@ -83,28 +83,30 @@ impl Shape {
     /// The input of a run in which nodes fail as the dice say.
     #[must_use]
     pub fn drawn(self, dice: &mut Dice, run: u64) -> Value {
-        let (input, _) = self.input(run, |step| {
-            let attempt = 2 + u32::try_from(dice.below(2)).expect("it is below two");
-            let mut steps = Vec::new();
-            if dice.one_in(8) && step["args"].is_object() {
-                let mut otherwise = step.clone();
-                otherwise["args"]["amount_cents"] = json!(200);
-                otherwise["must"] = json!(false);
-                steps.push(until_attempt(attempt, otherwise));
-                steps.push(until_attempt(attempt, later()));
-            }
-            steps.push(step);
-            if dice.one_in(4) {
-                steps.push(until_attempt(attempt, later()));
-            }
-            if dice.one_in(8) {
-                steps.push(until_attempt(attempt, json!({ "do": "trap" })));
-            }
-            if dice.one_in(12) {
-                steps.push(json!({ "do": "fatal", "message": "no use" }));
-            }
-            steps
-        });
-        input
+        self.input(run, |step| disturbed(dice, step)).0
     }
+}
+
+/// A step that refunds, with what goes wrong around it, as the dice say.
+pub(super) fn disturbed(dice: &mut Dice, step: Value) -> Vec<Value> {
+    let attempt = 2 + u32::try_from(dice.below(2)).expect("it is below two");
+    let mut steps = Vec::new();
+    if dice.one_in(8) && step["args"].is_object() {
+        let mut otherwise = step.clone();
+        otherwise["args"]["amount_cents"] = json!(200);
+        otherwise["must"] = json!(false);
+        steps.push(until_attempt(attempt, otherwise));
+        steps.push(until_attempt(attempt, later()));
+    }
+    steps.push(step);
+    if dice.one_in(4) {
+        steps.push(until_attempt(attempt, later()));
+    }
+    if dice.one_in(8) {
+        steps.push(until_attempt(attempt, json!({ "do": "trap" })));
+    }
+    if dice.one_in(12) {
+        steps.push(json!({ "do": "fatal", "message": "no use" }));
+    }
+    steps
 }

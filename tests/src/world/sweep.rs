@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use twice::engine::boundary::Boundary;
 use twice_core::ids::RunId;
 
+use super::crashes;
 use super::provider::{Mood, Trouble};
 use super::shapes::Shape;
 use super::{Came, Plan, Task, Theatre, World, run_ids};
@@ -21,6 +22,8 @@ use crate::tools::{Class, WINDOWS, Windows, later, until_attempt};
 const STORES: [Store; 2] = [Store::Memory, Store::Sqlite];
 /// Writes of one kind that are swept.
 const OCCURRENCES: u32 = 2;
+/// The same of a run that is undone: there and back.
+const THERE_AND_BACK: u32 = 10;
 
 /// A run, and what it meets.
 struct Scene {
@@ -33,6 +36,8 @@ struct Scene {
     shape: Option<Shape>,
     /// A run that starts another, which refunds.
     family: bool,
+    /// A run that is undone, in the place of all but the name.
+    saga: Option<crashes::Scene>,
 }
 
 fn ask(item: u64) -> Value {
@@ -55,6 +60,7 @@ fn scenes() -> Vec<Scene> {
         count,
         shape: None,
         family: false,
+        saga: None,
     };
     let shaped = |name, class, trouble: &[Trouble], shape| Scene {
         shape: Some(shape),
@@ -67,7 +73,7 @@ fn scenes() -> Vec<Scene> {
     let unsent = [Trouble::DropBeforeCommit];
     let at_once = json!({ "do": "request_all", "requests": [request(0), request(1)] });
     let fatal = json!({ "do": "fatal", "message": "no use" });
-    vec![
+    let plain = [
         scene("two refunds", Class::KeyLookup, &[], two(), 2),
         scene("an answer lost", Class::KeyLookup, &lost, two(), 2),
         scene("a key alone, an answer lost", Class::Key, &lost, two(), 2),
@@ -88,17 +94,25 @@ fn scenes() -> Vec<Scene> {
         family("a child, an answer lost", Class::Lookup, &lost),
         shaped("a fan-out", Class::Key, &[], Shape::FanOut),
         shaped("a fan-out, an answer lost", Class::KeyLookup, &lost, Shape::FanOut),
-    ]
+    ];
+    let sagas = crashes::scenes().into_iter().map(|saga| Scene {
+        saga: Some(saga.clone()),
+        ..scene(saga.name, saga.class, &[], Vec::new(), 0)
+    });
+    plain.into_iter().chain(sagas).collect()
 }
 
 impl Scene {
     fn theatre(&self) -> Theatre {
         if self.family {
             let windows = Windows { horizon: "4h", ..WINDOWS };
-            return Theatre::of(self.class, &families::one_parcel(self.class, windows));
+            return Theatre::of(&families::one_parcel(self.class, windows));
+        }
+        if let Some(crashes::Scene { saga, class, back, .. }) = &self.saga {
+            return Theatre::of(&saga.setup(*class, *back));
         }
         match self.shape {
-            Some(shape) => Theatre::of(self.class, &shape.setup(self.class)),
+            Some(shape) => Theatre::of(&shape.setup(self.class)),
             None => Theatre::new(self.class),
         }
     }
@@ -106,6 +120,9 @@ impl Scene {
     fn input(&self) -> Value {
         if self.family {
             return families::bundle("order-0", &families::parcel("order-0"));
+        }
+        if let Some(saga) = &self.saga {
+            return saga.input();
         }
         if let Some(shape) = self.shape {
             return shape.input(0, |step| vec![step]).0;
@@ -123,7 +140,11 @@ impl Scene {
         store: Store,
         fault: Option<StoreFault>,
     ) -> Result<World<'t>, Broken> {
-        let mood = Mood { script: self.trouble.iter().copied().collect(), ..Mood::default() };
+        let script = self.trouble.iter().copied().collect();
+        let mood = match &self.saga {
+            Some(saga) => saga.mood(),
+            None => Mood { script, ..Mood::default() },
+        };
         let world = theatre.world(store, mood).await;
         let (runs, input) = (run_ids(1), self.input());
         if let Some(fault) = fault {
@@ -137,7 +158,10 @@ impl Scene {
         // What was held up for longer comes when another has done the run.
         world.thaw_all(at).await?;
         world.finish(at, run, &input).await?;
-        world.check(at, &runs).await?;
+        let ended = world.check(at, &runs).await?;
+        if let Some(saga) = &self.saga {
+            saga.check(at, &ended)?;
+        }
         Ok(world)
     }
 
@@ -193,7 +217,8 @@ impl Scene {
 #[derive(Debug, Default)]
 pub struct Size {
     scenes: usize,
-    /// How many scenes came to the first and the second write of each kind.
+    sagas: usize,
+    /// How many scenes came to that write of each kind, the first and the second, or as many as there are where a run is undone.
     reached: BTreeMap<(Point, u32), usize>,
     played: usize,
 }
@@ -204,8 +229,8 @@ impl fmt::Display for Size {
         let points = Point::ALL.len();
         writeln!(
             f,
-            "store sweep: {} scenes, {points} boundaries, {OCCURRENCES} occurrences, {kinds} faults, {stores} stores: {} plays",
-            self.scenes, self.played
+            "store sweep: {} scenes, {} of them sagas, {points} boundaries, {OCCURRENCES} occurrences ({THERE_AND_BACK}), {kinds} faults, {stores} stores: {} plays",
+            self.scenes, self.sagas, self.played
         )?;
         for ((point, nth), scenes) in &self.reached {
             writeln!(f, "  {}:{nth} in {scenes} scenes", point.as_str())?;
@@ -228,10 +253,14 @@ pub async fn sweep() -> Result<Size, Broken> {
         let at = format!("boundary=none, {}", scene.name);
         let theatre = scene.theatre();
         let calm = scene.play(&at, &theatre, Store::Memory, None).await?.writes();
+        let occurrences = if scene.saga.is_some() { THERE_AND_BACK } else { OCCURRENCES };
+        // What undoing adds is not in what a store does: one saga is on each.
+        let stores = if scene.saga.is_some() && size.sagas > 0 { &STORES[..1] } else { &STORES };
+        size.sagas += usize::from(scene.saga.is_some());
         for (point, made) in calm {
-            for nth in 1..=made.min(OCCURRENCES) {
+            for nth in 1..=made.min(occurrences) {
                 *size.reached.entry((point, nth)).or_default() += 1;
-                for (kind, store) in both(&Kind::ALL, &STORES) {
+                for (kind, store) in both(&Kind::ALL, stores) {
                     let at = format!(
                         "boundary={}:{nth}, {kind:?}, {store:?}, {}",
                         point.as_str(),

@@ -1,10 +1,13 @@
 //! What holds when all is over, by the provider's own books and by what the ledger says.
 
+pub mod undone;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::Value;
 use twice_core::chain::{self, Content, Entry};
+use twice_core::contract::ToolClass;
 use twice_core::effect::{Effect, State};
 use twice_core::event::RunEvent;
 use twice_core::identity::child_run;
@@ -12,8 +15,6 @@ use twice_core::ids::RunId;
 use twice_core::run::RunState;
 use twice_ledger::{EffectFilter, Ledger, RunRecord};
 use twice_provider_sim::OperationCounters;
-
-use crate::tools::Class;
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,10 @@ pub struct Books {
     pub requests: u64,
     /// Of these, requests by their key.
     pub by_key: BTreeMap<String, u64>,
+    /// How often each effect happened, reversals included. Only a provider within a world tells this.
+    pub by_effect: BTreeMap<String, u64>,
+    /// How often what each effect did was reversed. Only a provider within a world tells this.
+    pub reversed: BTreeMap<String, u64>,
 }
 
 impl From<OperationCounters> for Books {
@@ -62,6 +67,8 @@ impl From<OperationCounters> for Books {
             done: counted.effects_per_object,
             requests: counted.requests,
             by_key: counted.deliveries_per_key,
+            by_effect: BTreeMap::new(),
+            reversed: BTreeMap::new(),
         }
     }
 }
@@ -75,6 +82,8 @@ pub struct Ended {
     pub effects: Vec<Effect>,
     /// What happened to the run itself.
     pub events: Vec<RunEvent>,
+    /// Everything that happened, in order.
+    pub history: Vec<Entry>,
 }
 
 /// Holds the runs that the provider was used by against its books.
@@ -86,7 +95,6 @@ pub struct Ended {
 /// When the ledger cannot be read.
 pub async fn check(
     at: &str,
-    class: Class,
     ledger: &dyn Ledger,
     books: &Books,
     runs: &[RunId],
@@ -103,8 +111,11 @@ pub async fn check(
                 continue;
             }
             attempts += effect.attempts.len() as u64;
-            keys.insert(effect.proposal.provider_key.clone());
-            check_effect(&at, class, effect, books, ended.record.state)?;
+            let key = &effect.proposal.provider_key;
+            holds(keys.insert(key.clone()), "I2", &at, || {
+                format!("{} has the key {key} of another effect", effect.id)
+            })?;
+            check_effect(&at, effect, books, ended.record.state)?;
         }
         all.push(ended);
     }
@@ -161,12 +172,13 @@ async fn read(at: &str, ledger: &dyn Ledger, id: &RunId) -> Result<Ended, Broken
         effects.push(effect.expect("a listed effect exists"));
     }
     let events = entries.iter().map(content).filter_map(of_run).collect();
-    Ok(Ended { record, effects, events })
+    Ok(Ended { record, effects, events, history: entries })
 }
 
 fn check_run(at: &str, ended: &Ended) -> Result<(), Broken> {
     let record = &ended.record;
-    let over = [RunState::Completed, RunState::Failed, RunState::Halted].contains(&record.state);
+    let over =
+        record.state.is_final() || matches!(record.state, RunState::Halted | RunState::Stuck);
     holds(over, "I11", at, || format!("it is {:?}: {:?}", record.state, record.reason))?;
     if record.state == RunState::Completed {
         return check_answers(at, ended);
@@ -233,18 +245,21 @@ async fn check_child(at: &str, ledger: &dyn Ledger, effect: &Effect) -> Result<(
 }
 
 /// What holds of one effect.
-fn check_effect(
-    at: &str,
-    class: Class,
-    effect: &Effect,
-    books: &Books,
-    run: RunState,
-) -> Result<(), Broken> {
+fn check_effect(at: &str, effect: &Effect, books: &Books, run: RunState) -> Result<(), Broken> {
     let object = effect.proposal.args["order_id"].as_str().unwrap_or_default();
-    let done = books.done.get(object).copied().unwrap_or(0);
-    let at = format!("{at}, {object}: {}", effect.state);
+    // Told by its effect where the provider tells that: of one order there may be another that a person ordered, and of one
+    // refund a reversal that was refused.
+    let by_object = books.done.get(object).copied().unwrap_or(0);
+    let by_effect = books.by_effect.get(effect.id.as_str()).copied().unwrap_or(0);
+    let told = effect.proposal.undoes.is_some() || !books.by_effect.is_empty();
+    let done = if told { by_effect } else { by_object };
+    let side = effect.proposal.undoes.as_ref().map_or("", |_| "undoing ");
+    let object =
+        effect.proposal.identity.object.as_deref().filter(|_| object.is_empty()).unwrap_or(object);
+    let at = format!("{at}, {side}{object}: {}", effect.state);
+    let waits = matches!(run, RunState::Halted | RunState::Stuck);
     let why = || format!("done {done} times; {:?}", effect.last_error);
-    holds(done <= 1, "I1", &at, why)?;
+    holds(done.max(by_object) <= 1, "I1", &at, why)?;
     match effect.state {
         State::Confirmed => {
             holds(done == 1, "I5", &at, why)?;
@@ -255,9 +270,9 @@ fn check_effect(
             })?;
         }
         State::Failed => holds(done == 0, "I5", &at, why)?,
-        State::Unknown => holds(run == RunState::Halted, "I11", &at, why)?,
+        State::Unknown => holds(waits, "I11", &at, why)?,
         State::Proposed | State::Authorized => {
-            holds(run == RunState::Halted, "I11", &at, why)?;
+            holds(waits, "I11", &at, why)?;
             holds(done == 0, "I5", &at, why)?;
         }
         State::Requested => holds(false, "I5", &at, || "nobody holds its run".to_owned())?,
@@ -265,12 +280,12 @@ fn check_effect(
     let held_back = effect.hold.is_none() || run != RunState::Completed;
     holds(held_back, "I6", &at, || "the run went on without a decision".to_owned())?;
     let attempts = effect.attempts.len() as u64;
-    if class.has_key() {
+    if effect.contract().key.is_some() {
         let sent = books.by_key.get(&effect.proposal.provider_key).copied().unwrap_or(0);
         let what = || format!("{sent} requests, {attempts} recorded attempts");
         holds(sent <= attempts, "I3", &at, what)?;
     }
-    if class == Class::Neither {
+    if effect.contract().class() == ToolClass::Neither {
         let earlier = effect.attempts.iter().rev().skip(1);
         let again = earlier.filter(|attempt| attempt.in_doubt()).count();
         holds(again == 0, "I1", &at, || "sent again in doubt".to_owned())?;
