@@ -1,6 +1,6 @@
 //! `twice crashtest`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -17,6 +17,7 @@ use super::out::Out;
 use super::run::{check_input, read_input};
 use super::signals::Askings;
 use super::term::{Column, Progress};
+use crate::crashtest::provider::Script;
 use crate::crashtest::worker::{WorkerConfig, work};
 use crate::crashtest::{
     self, CaseReport, Finding, Follower, Plan, Report, Severity, Verdict, spec,
@@ -42,6 +43,10 @@ pub(super) struct Crashtest {
     /// Only crash at this boundary
     #[arg(long, value_name = "NAME", value_parser = given::boundary)]
     boundary: Option<spec::Place>,
+    /// Have the provider refuse this operation for good, e.g. shipments.create, so that the run has to find a way back; may be
+    /// given several times
+    #[arg(long, value_name = "TOOL.OPERATION")]
+    refuse: Vec<String>,
     /// Write the result as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -109,7 +114,8 @@ impl Crashtest {
         let examples = examples(&root, &definition)?;
         let program = std::env::current_exe().context("cannot tell which program this is")?;
         let cache_dir = root.join(".twice").join("compiled");
-        Ok(Plan { definition, components, input, pause_ms, only, examples, cache_dir, program })
+        let script = Script { examples, refuse: refused(&self.refuse, &definition)? };
+        Ok(Plan { definition, components, input, pause_ms, only, script, cache_dir, program })
     }
 }
 
@@ -122,6 +128,28 @@ impl CrashtestWorker {
         work(&config).await?;
         Ok(Exit::Done)
     }
+}
+
+/// The operations that are to be refused.
+///
+/// # Errors
+/// When the workflow uses no such operation.
+fn refused(names: &[String], definition: &Definition) -> anyhow::Result<BTreeSet<String>> {
+    let known: BTreeSet<String> = definition
+        .all_tools()
+        .flat_map(|tool| {
+            tool.operations.keys().map(move |operation| format!("{}.{operation}", tool.name))
+        })
+        .collect();
+    for name in names.iter().filter(|name| !known.contains(*name)) {
+        let list: Vec<&str> = known.iter().map(String::as_str).collect();
+        bail!(
+            "--refuse {name}: the tools of workflow `{}` have no such operation\nfix: name one of {}",
+            definition.workflow.name,
+            list.join(", ")
+        );
+    }
+    Ok(names.iter().cloned().collect())
 }
 
 /// `examples/<tool>.<operation>.json`, for each operation that the workflow may use and that has one.

@@ -33,7 +33,7 @@ pub use self::report::{CaseReport, CutShort, Report, Verdict};
 
 use self::case::{Outcome, Stage};
 use self::checks::Baseline;
-use self::provider::{Examples, Provider};
+use self::provider::{Provider, Script};
 use self::spec::{Action, CaseSpec, Place};
 use self::worker::ComponentFile;
 use crate::engine::EngineError;
@@ -65,8 +65,8 @@ pub struct Plan {
     pub pause_ms: u64,
     /// Only crashes at this place.
     pub only: Option<Place>,
-    /// Answers by `tool.operation`, in place of those made from schemas.
-    pub examples: Examples,
+    /// What the provider is told beyond the tool files.
+    pub script: Script,
     /// Where compiled components are kept.
     pub cache_dir: PathBuf,
     /// The program that has the worker's command.
@@ -177,7 +177,7 @@ async fn stage<'a>(plan: &'a Plan, dir: &Path) -> Result<Stage<'a>, CrashtestErr
         components.insert(name.clone(), ComponentFile { digest, file });
     }
     let tools = plan.definition.all_tools().map(|tool| (tool.name.clone(), tool.clone()));
-    let provider = Provider::start(tools.collect(), plan.examples.clone())
+    let provider = Provider::start(tools.collect(), plan.script.clone())
         .await
         .map_err(|e| CrashtestError::file(Path::new("a local port"), e))?;
     Ok(Stage { plan, provider, components, dir: dir.to_path_buf() })

@@ -189,3 +189,23 @@ fn a_run_whose_child_ends_at_a_person_needs_one() {
     assert_eq!(report["verdict"], "needs_person");
     assert_eq!(finding(&report, "no_key_no_lookup")["about"], "mail.send");
 }
+
+/// An order that cannot be shipped: what was done is undone, wherever its worker dies on either way.
+#[test]
+fn a_saga_finds_its_way_back_from_every_boundary() {
+    let project = twice_tests::saga::ORDER.project(super::TWICE);
+    let args = ["order", "--input", "input.json", "--refuse", "shipments.create"];
+    let report = tried(&project, &args, 0);
+    all_held(&report);
+    // Reserved, authorized, refused, voided, released.
+    assert_eq!(report["effects"], 5, "{report:#}");
+    let cases = report["cases"].as_array().unwrap();
+    assert!(cases.iter().all(|case| case["run_state"] == "failed"), "{report:#}");
+    let kills = cases
+        .iter()
+        .filter(|case| case["boundary"] == "after-requested-commit" && case["action"] == "kill");
+    assert_eq!(kills.count(), 5, "{report:#}");
+    let mistyped = ["order", "--input", "input.json", "--refuse", "shipment.create"];
+    let ran = project.twice(&[&["crashtest"][..], &mistyped].concat());
+    shows(&ran, 1, &["have no such operation", "shipments.create"]);
+}

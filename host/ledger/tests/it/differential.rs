@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 const SEEDS: [u64; 4] = [1, 2, 3, 20_240_607];
-const STEPS: usize = 1_000;
+const STEPS: usize = 1_400;
 /// More than are removed.
 const RUNS: [&str; 8] = ["r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8"];
 
@@ -117,7 +117,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
     let ledger = &backend.ledger;
     let run = run_id(draw.pick(&RUNS));
     let worker = by(draw.pick(&["w1", "w2", "w3"]));
-    match draw.below(26) {
+    match draw.below(32) {
         0 | 1 => {
             let key = draw.pick(&[None, None, Some("k1".to_owned()), Some("k2".to_owned())]);
             let input = draw.pick(&[
@@ -189,7 +189,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
             };
             format!("prune {:?}", ledger.prune(prune).await)
         }
-        18 => {
+        18 | 24..=26 => {
             let unlock = Unlock {
                 run,
                 name: name("order"),

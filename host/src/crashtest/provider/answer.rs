@@ -17,6 +17,8 @@ pub(super) struct Offer<'a> {
     pub(super) name: &'a str,
     pub(super) operation: &'a Operation,
     pub(super) example: Option<&'a Value>,
+    /// Whether it is refused for good, whoever asks.
+    pub(super) refused: bool,
 }
 
 /// Does what is asked for, or answers as to a repetition. The second value says that the answer is to be held back.
@@ -36,6 +38,13 @@ pub(super) fn perform(
         effect: true,
     };
     books.seen.push(seen.clone());
+    if offer.refused {
+        let mut reply = refusal(422, "refused, as the test was told");
+        if let Some(matcher) = operation.declarations.refused.first() {
+            mark(&mut reply, matcher);
+        }
+        return (judged(offer, bound, reply, Verdict::Rejected, books), false);
+    }
     if operation.contract.read {
         let object = object(offer, bound, "read", 1);
         return (checked(offer, bound, object, books), false);
@@ -246,10 +255,21 @@ fn external_id(name: &str, identity: &str, ordinal: usize, like: Option<&Value>)
     }
 }
 
-/// The answer of a success, judged as the executor will judge it: an answer that proves nothing would test nothing.
+/// The answer of a success.
 fn checked(offer: &Offer<'_>, bound: &Bindings, object: Value, books: &mut Books) -> Reply {
+    let reply = success(offer.operation, object);
+    judged(offer, bound, reply, Verdict::Succeeded, books)
+}
+
+/// An answer, judged as the executor will judge it: one that does not mean what it is for would test nothing.
+fn judged(
+    offer: &Offer<'_>,
+    bound: &Bindings,
+    reply: Reply,
+    meant: Verdict,
+    books: &mut Books,
+) -> Reply {
     let operation = offer.operation;
-    let reply = success(operation, object);
     let schema_error = match (&operation.response_schema, &reply.body) {
         (Some(schema), Some(body)) => Schema::compile(schema)
             .ok()
@@ -272,7 +292,12 @@ fn checked(offer: &Offer<'_>, bound: &Bindings, object: Value, books: &mut Books
         put(&mut args, &pointer, value);
     }
     let judged = outcome::classify(&exchange, &operation.declarations, &args, true);
-    if judged.verdict != Verdict::Succeeded || judged.discrepancy.is_some() {
+    if meant == Verdict::Rejected && judged.verdict != meant {
+        books.problems.push(format!(
+            "no answer could be made for {} that its own declarations take for a refusal: {}\nfix: declare one in `refused` of its response",
+            offer.name, judged.message
+        ));
+    } else if judged.verdict != meant || judged.discrepancy.is_some() {
         books.problems.push(format!(
             "no answer could be made for {} that its own declarations take for a success: {}{}\nfix: put an answer of the real provider into examples/{}.json",
             offer.name,

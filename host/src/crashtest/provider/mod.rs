@@ -6,7 +6,7 @@ mod books;
 mod instance;
 mod unify;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
@@ -31,6 +31,15 @@ use self::unify::{Received, unify};
 /// Answers by `tool.operation`, in place of those made from schemas.
 pub type Examples = BTreeMap<String, Value>;
 
+/// What the provider is told beyond the declarations, by `tool.operation`.
+#[derive(Debug, Clone, Default)]
+pub struct Script {
+    /// Answers in place of those made from schemas.
+    pub examples: Examples,
+    /// Operations that are refused for good.
+    pub refuse: BTreeSet<String>,
+}
+
 /// The running provider, for all cases of a test.
 pub struct Provider {
     shared: Arc<Shared>,
@@ -40,7 +49,7 @@ pub struct Provider {
 
 struct Shared {
     tools: BTreeMap<Name, Tool>,
-    examples: Examples,
+    script: Script,
     cases: Mutex<BTreeMap<String, Arc<Case>>>,
 }
 
@@ -67,10 +76,10 @@ impl Provider {
     ///
     /// # Errors
     /// When no port can be had.
-    pub async fn start(tools: BTreeMap<Name, Tool>, examples: Examples) -> std::io::Result<Self> {
+    pub async fn start(tools: BTreeMap<Name, Tool>, script: Script) -> std::io::Result<Self> {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared { tools, examples, cases: Mutex::default() });
+        let shared = Arc::new(Shared { tools, script, cases: Mutex::default() });
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
         let serving = tokio::spawn(async move {
             // It ends with the test; that it cannot listen any more shows in every case.
@@ -145,7 +154,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         return plain(StatusCode::BAD_REQUEST);
     };
     let tool = Name::parse(place).ok().and_then(|name| shared.tools.get(&name));
-    let answered = tool.and_then(|tool| serve(&shared.examples, tool, &received, &case));
+    let answered = tool.and_then(|tool| serve(&shared.script, tool, &received, &case));
     match answered {
         Some((_, true)) => {
             case.held.notify_one();
@@ -163,17 +172,17 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
 }
 
 /// Finds the operation that a request is made by, and lets it answer.
-fn serve(
-    examples: &Examples,
-    tool: &Tool,
-    received: &Received,
-    case: &Case,
-) -> Option<(Reply, bool)> {
+fn serve(script: &Script, tool: &Tool, received: &Received, case: &Case) -> Option<(Reply, bool)> {
     let mut books = case.books();
     let mut nothing = None;
     for (name, operation) in &tool.operations {
         let name = format!("{}.{name}", tool.name);
-        let offer = Offer { name: &name, operation, example: examples.get(&name) };
+        let offer = Offer {
+            name: &name,
+            operation,
+            example: script.examples.get(&name),
+            refused: script.refuse.contains(&name),
+        };
         if let Some(bound) = unify(&operation.request, &operation.args_schema, received) {
             return Some(perform(&offer, &bound, received, &mut books));
         }
