@@ -1,5 +1,5 @@
-//! Every boundary at which a worker can vanish, and every gate at which it can be frozen, each time it is passed, on the way
-//! forward and on the way back of every saga: then others go on with the run, and it is resumed once more.
+//! Every boundary at which a worker can vanish, and every gate at which it can be frozen, each time that any of a run's workers
+//! passes it, on the way forward and on the way back of every saga: then others go on with the run, and it is resumed once more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::host::{LEASE_MS, Store};
 use crate::invariants::{Broken, Ended, holds};
 use crate::tools::Class;
 
-/// A boundary is passed this often at most before the scene counts as one without an end.
+/// There are so many workers, and a boundary is passed so often by one, before a scene counts as one without an end.
 const PASSED_MAX: u32 = 60;
 
 /// A run that is undone, and what it meets.
@@ -198,24 +198,24 @@ impl Scene {
         })
     }
 
-    /// Plays it with that mishap, which whichever worker meets it first has; whether one did.
+    /// Plays it with that mishap at that place.
     async fn play(
         &self,
         at: &str,
         theatre: &Theatre,
         mishap: Mishap,
-        nth: u32,
-    ) -> Result<bool, Broken> {
+        (worker, nth): (u32, u32),
+    ) -> Result<Met, Broken> {
         let world = theatre.world(Store::Memory, self.mood()).await;
         let (runs, input) = (run_ids(1), self.input());
         let run = &runs[0];
-        let met = self.go_on_until(at, &world, run, &input, mishap.plan(nth)).await?;
+        let met = self.go_on_until(at, &world, run, worker, mishap.plan(nth)).await?;
         let another = match mishap {
             Mishap::Freeze(_) => Some(Boundary::AfterReply),
             Mishap::VanishAgain(boundary) => Some(boundary),
             Mishap::Vanish(_) | Mishap::FreezeLonger(_) => None,
         };
-        if let Some(boundary) = another.filter(|_| met) {
+        if let Some(boundary) = another.filter(|_| met == Met::Here) {
             world.clock().advance(LEASE_MS + 1);
             let plan = Mishap::Vanish(boundary).plan(1);
             world.work(at, Task::Resume(run.clone()), plan).await?;
@@ -228,27 +228,41 @@ impl Scene {
         Ok(met)
     }
 
-    /// Goes on with a run until it has ended or something happened to a worker, each of which has the same plan.
+    /// Goes on with a run until the worker of that number, from 1, has had its part, which has that plan.
     async fn go_on_until(
         &self,
         at: &str,
         world: &World<'_>,
         run: &RunId,
-        input: &Value,
+        worker: u32,
         plan: Plan,
-    ) -> Result<bool, Broken> {
-        let mut task = Task::Start(run.clone(), input.clone());
-        loop {
+    ) -> Result<Met, Broken> {
+        let mut task = Task::Start(run.clone(), self.input());
+        for number in 1..=worker {
+            let plan = if number == worker { plan } else { Plan::default() };
             match world.work(at, task, plan).await? {
-                Came::Vanished | Came::Frozen => return Ok(true),
+                Came::Vanished | Came::Frozen => return Ok(Met::Here),
                 Came::Ended(_) => {}
                 Came::GaveUp(error) => panic!("{at}: the store does not fail: {error}"),
             }
-            let Some(until) = world.due(run).await else { return Ok(false) };
+            let Some(until) = world.due(run).await else {
+                return Ok(if number == worker { Met::Never } else { Met::NoWorker });
+            };
             world.advance_to(until);
             task = Task::Resume(run.clone());
         }
+        Ok(Met::Never)
     }
+}
+
+/// Whether a mishap was met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Met {
+    Here,
+    /// Its worker never comes to that place so often.
+    Never,
+    /// The run has ended before there is such a worker.
+    NoWorker,
 }
 
 /// How much a sweep covered.
@@ -256,15 +270,15 @@ impl Scene {
 pub struct Size {
     scenes: usize,
     played: usize,
-    /// How often each mishap was met, and by how many passings of its place at most in one scene.
-    met: BTreeMap<Mishap, (usize, u32)>,
+    /// How often each mishap was met, and how often at most in one scene.
+    met: BTreeMap<Mishap, (usize, usize)>,
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "crash sweep: {} sagas, {} plays", self.scenes, self.played)?;
         for (mishap, (count, most)) in &self.met {
-            writeln!(f, "  {mishap}: {count} plays, up to passing {most} of a worker")?;
+            writeln!(f, "  {mishap}: {count} plays, {most} of one scene")?;
         }
         Ok(())
     }
@@ -283,16 +297,28 @@ pub async fn sweep() -> Result<Size, Broken> {
         size.scenes += 1;
         let theatre = theatres.of(scene.saga, scene.class, scene.back);
         for mishap in Mishap::all() {
-            for nth in 1..=PASSED_MAX {
-                let at = format!("boundary={mishap}:{nth}, {}", scene.name);
+            let mut place = (1, 1);
+            let mut met_by_scene = 0;
+            loop {
+                let (worker, nth) = place;
+                let at = format!("boundary={mishap}:{worker}.{nth}, {}", scene.name);
                 size.played += 1;
-                if !scene.play(&at, theatre, mishap, nth).await? {
-                    break;
+                match scene.play(&at, theatre, mishap, place).await? {
+                    Met::NoWorker => break,
+                    Met::Never => place = (worker + 1, 1),
+                    Met::Here => {
+                        met_by_scene += 1;
+                        place = (worker, nth + 1);
+                    }
                 }
-                holds(nth < PASSED_MAX, "I11", &at, || "it does not come to an end".to_owned())?;
+                holds(worker.max(nth) < PASSED_MAX, "I11", &at, || {
+                    "it does not come to an end".to_owned()
+                })?;
+            }
+            if met_by_scene > 0 {
                 let (count, most) = size.met.entry(mishap).or_default();
-                *count += 1;
-                *most = nth.max(*most);
+                *count += met_by_scene;
+                *most = met_by_scene.max(*most);
             }
         }
     }
