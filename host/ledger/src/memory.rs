@@ -438,34 +438,12 @@ impl Ledger for MemoryLedger {
     async fn unlock(&self, unlock: Unlock, at: Timestamp) -> Result<Head, LedgerError> {
         let freed = self.cleaner.freed(unlock, at)?;
         let now = self.now();
-        let mut memory = self.open()?;
-        let shown = memory.run(&freed.run)?.shown(now);
-        if shown.lease_live {
-            return Err(rules::refused(&freed.run, shown.state, rules::HELD));
-        }
-        if !memory.locks.take_from(&freed.run, &freed.name, &freed.object) {
-            return Err(crate::locks::absent(&freed.name, &freed.object));
-        }
-        memory.commits += 1;
-        let run = memory.run(&freed.run)?;
-        run.record.fence.0 += 1;
-        run.push(&freed.entry.entry);
-        Ok(run.head())
+        self.open()?.unlock_object(&freed, now)
     }
 
     async fn locks(&self, filter: &LockFilter) -> Result<Vec<LockRow>, LedgerError> {
         let object = filter.object.as_deref().map(|object| self.cleaner.lock_object(object));
-        let memory = self.open()?;
-        Ok(memory
-            .locked()
-            .filter(|lock| filter.run.as_ref().is_none_or(|run| lock.run == *run))
-            .filter(|lock| object.as_ref().is_none_or(|object| lock.object == *object))
-            .filter(|lock| {
-                let after = filter.after.as_ref();
-                after.is_none_or(|(name, object)| (&lock.name, &lock.object) > (name, object))
-            })
-            .take(rules::page(filter.limit) as usize)
-            .collect())
+        Ok(self.open()?.locked(filter, object.as_deref()))
     }
 
     async fn runs_over(&self, filter: &OverFilter) -> Result<Vec<RunRecord>, LedgerError> {

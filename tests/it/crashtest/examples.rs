@@ -26,6 +26,8 @@ fn a_good_set_up_holds_at_every_boundary() {
     for (boundary, kills) in [
         ("after-claim", 1),
         ("before-intent", 2),
+        // Of two slots that lock one order the second has the lock already.
+        ("after-lock", 1),
         ("after-requested-commit", 2),
         ("after-provider-commit", 2),
         ("after-reply", 2),

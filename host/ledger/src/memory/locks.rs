@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use twice_core::chain::Head;
 use twice_core::ids::{Fence, Name, RunId};
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 
 use super::Memory;
-use crate::locks::{self, Asked, Edge, Holder, Standing};
-use crate::{LedgerError, LockRow, Locked, ObjectLock, Waits};
+use crate::locks::{self, Asked, Edge, Freed, Holder, Standing};
+use crate::{LedgerError, LockFilter, LockRow, Locked, ObjectLock, Waits, rules};
 
 /// The locks that runs have, by name and object.
 #[derive(Default)]
@@ -34,16 +35,6 @@ impl Locks {
     pub(super) fn release(&mut self, run: &RunId) {
         self.held.retain(|_, lock| lock.run != *run);
         self.waits.retain(|(waiting, ..), _| waiting != run);
-    }
-
-    /// Takes a lock from a run; whether it had it.
-    pub(super) fn take_from(&mut self, run: &RunId, name: &Name, object: &str) -> bool {
-        let key = (name.clone(), object.to_owned());
-        let had = self.held.get(&key).is_some_and(|lock| lock.run == *run);
-        if had {
-            self.held.remove(&key);
-        }
-        had
     }
 }
 
@@ -115,25 +106,55 @@ impl Memory {
             .is_some_and(|run| locks::still_waits(wait.fence, run.record.fence, run.record.state))
     }
 
-    /// Every lock, in the order of names and objects.
-    pub(super) fn locked(&self) -> impl Iterator<Item = LockRow> {
-        self.locks.held.iter().filter_map(|((name, object), lock)| {
-            let waits = self.locks.waits.iter();
-            let for_this = waits.filter(|((_, of, on), _)| (of, on) == (name, object));
-            let mut waiting: Vec<(RunId, Timestamp)> = for_this
-                .filter(|((run, ..), wait)| self.still_waits(run, wait))
-                .map(|((run, ..), wait)| (run.clone(), Timestamp(wait.since)))
-                .collect();
-            waiting.sort_by(|(a, since), (b, other)| (since, a).cmp(&(other, b)));
-            Some(LockRow {
-                name: name.clone(),
-                object: object.clone(),
-                run: lock.run.clone(),
-                run_state: self.runs.get(&lock.run)?.record.state,
-                taken_at: Timestamp(lock.taken_at),
-                expires_at: lock.expires_at.map(Timestamp),
-                waiting,
-            })
+    /// Takes a lock from a run that no worker holds.
+    pub(super) fn unlock_object(&mut self, freed: &Freed, now: i64) -> Result<Head, LedgerError> {
+        let Freed { run, name, object, entry } = freed;
+        let shown = self.run(run)?.shown(now);
+        if shown.lease_live {
+            return Err(rules::refused(run, shown.state, rules::HELD));
+        }
+        let key = (name.clone(), object.clone());
+        if self.locks.held.get(&key).is_none_or(|lock| lock.run != *run) {
+            return Err(locks::absent(name, object));
+        }
+        self.locks.held.remove(&key);
+        self.commits += 1;
+        let run = self.run(run)?;
+        run.record.fence.0 += 1;
+        run.push(&entry.entry);
+        Ok(run.head())
+    }
+
+    /// A page of locks; `object` is that of the filter as it is stored.
+    pub(super) fn locked(&self, filter: &LockFilter, object: Option<&str>) -> Vec<LockRow> {
+        let after = filter.after.as_ref();
+        self.locks
+            .held
+            .iter()
+            .filter(|(_, lock)| filter.run.as_ref().is_none_or(|run| lock.run == *run))
+            .filter(|((_, on), _)| object.is_none_or(|object| on == object))
+            .filter(|(key, _)| after.is_none_or(|after| *key > after))
+            .filter_map(|((name, object), lock)| self.row_of_lock(name, object, lock))
+            .take(rules::page(filter.limit) as usize)
+            .collect()
+    }
+
+    fn row_of_lock(&self, name: &Name, object: &str, lock: &Lock) -> Option<LockRow> {
+        let waits = self.locks.waits.iter();
+        let mut waiting: Vec<(RunId, Timestamp)> = waits
+            .filter(|((_, of, on), _)| of == name && on == object)
+            .filter(|((run, ..), wait)| self.still_waits(run, wait))
+            .map(|((run, ..), wait)| (run.clone(), Timestamp(wait.since)))
+            .collect();
+        waiting.sort_by(|(a, since), (b, other)| (since, a).cmp(&(other, b)));
+        Some(LockRow {
+            name: name.clone(),
+            object: object.to_owned(),
+            run: lock.run.clone(),
+            run_state: self.runs.get(&lock.run)?.record.state,
+            taken_at: Timestamp(lock.taken_at),
+            expires_at: lock.expires_at.map(Timestamp),
+            waiting,
         })
     }
 }
