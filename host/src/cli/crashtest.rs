@@ -141,7 +141,7 @@ fn refused(names: &[String], definition: &Definition) -> anyhow::Result<BTreeSet
             tool.operations.keys().map(move |operation| format!("{}.{operation}", tool.name))
         })
         .collect();
-    for name in names.iter().filter(|name| !known.contains(*name)) {
+    if let Some(name) = names.iter().find(|name| !known.contains(*name)) {
         let list: Vec<&str> = known.iter().map(String::as_str).collect();
         bail!(
             "--refuse {name}: the tools of workflow `{}` have no such operation\nfix: name one of {}",

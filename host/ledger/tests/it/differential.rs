@@ -199,7 +199,7 @@ async fn step(backend: &Backend, draw: &mut Draw) -> String {
             };
             format!("unlock {:?}", ledger.unlock(unlock, backend.at()).await)
         }
-        14..=17 => {
+        14..=17 | 27..=29 => {
             let wanted = ObjectLock {
                 fence: fence_of(&**ledger, &run, draw).await,
                 run,
