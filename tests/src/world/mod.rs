@@ -36,7 +36,7 @@ use twice_ledger::{Ledger, LedgerError};
 use twice_workflow::model::Definition;
 
 use self::provider::{Mood, Provider};
-pub use self::seat::Gate;
+pub use self::seat::{Gate, Place};
 use self::seat::{SEAT, Seat, Seats, current};
 use crate::host::{
     LEASE_MS, Setup, Store, Vanished, definitions, open_ledger, register, run_id, sandbox,
@@ -223,7 +223,8 @@ impl Theatre {
             broken: Mutex::default(),
         });
         *lock(&self.turntable.0) = Some(Arc::clone(&stage));
-        World { theatre: self, stage, zombies: Mutex::default(), _dir: dir }
+        let (zombies, workers) = (Mutex::default(), Mutex::default());
+        World { theatre: self, stage, zombies, workers, _dir: dir }
     }
 }
 
@@ -232,6 +233,8 @@ pub struct World<'t> {
     theatre: &'t Theatre,
     stage: Arc<Stage>,
     zombies: Mutex<Vec<Zombie>>,
+    /// Everyone who has worked, in order.
+    workers: Mutex<Vec<Arc<Seat>>>,
     /// Where the ledger's file is, if it has one.
     _dir: Option<TempDir>,
 }
@@ -259,6 +262,7 @@ impl World<'_> {
             self.stage.seats.arm(Some(StoreFault { nth: made + fault.nth, ..fault }));
         }
         let seat = Arc::new(Seat::new(plan));
+        lock(&self.workers).push(Arc::clone(&seat));
         let engine = Arc::clone(&self.theatre.engine);
         let definition = self.theatre.definition.clone();
         let worker = async move {
@@ -326,6 +330,12 @@ impl World<'_> {
                 Err(error) => panic!("nobody stops a worker: {error}"),
             },
         }
+    }
+
+    /// How often each worker, in the order in which they began, came to each place.
+    #[must_use]
+    pub fn passed(&self) -> Vec<BTreeMap<Place, u32>> {
+        lock(&self.workers).iter().map(|seat| seat.passed()).collect()
     }
 
     /// How many workers are frozen.
