@@ -88,7 +88,11 @@ impl Ending<'_, '_> {
         };
         let mut account = Account { persons: unsettled, ..Account::default() };
         if self.steps.compiled.undoes {
-            let effects = self.steps.session.effects_of_run().await?;
+            let settled = effects.iter().all(|recorded| recorded.effect.state.is_final());
+            let effects = match settled {
+                true => effects,
+                false => self.steps.session.effects_of_run().await?,
+            };
             if let Some(wait) = self.undo(&effects, &mut account).await? {
                 return Ok(Conclusion::Stopped(wait));
             }

@@ -37,7 +37,7 @@ use twice_ledger::{Ledger, LedgerError, RunFilter};
 use twice_workflow::model::Definition;
 
 use self::provider::{Mood, Provider};
-pub use self::seat::Gate;
+pub use self::seat::{Gate, Place};
 use self::seat::{SEAT, Seat, Seats, current};
 use crate::host::{
     LEASE_MS, Setup, Store, Vanished, definitions, open_ledger, register, run_id, sandbox,
@@ -228,7 +228,8 @@ impl Theatre {
             broken: Mutex::default(),
         });
         *lock(&self.turntable.0) = Some(Arc::clone(&stage));
-        World { theatre: self, stage, zombies: Mutex::default(), _dir: dir }
+        let (zombies, workers) = (Mutex::default(), Mutex::default());
+        World { theatre: self, stage, zombies, workers, _dir: dir }
     }
 }
 
@@ -237,6 +238,8 @@ pub struct World<'t> {
     theatre: &'t Theatre,
     stage: Arc<Stage>,
     zombies: Mutex<Vec<Zombie>>,
+    /// Everyone who has worked, in order.
+    workers: Mutex<Vec<Arc<Seat>>>,
     /// Where the ledger's file is, if it has one.
     _dir: Option<TempDir>,
 }
@@ -264,6 +267,7 @@ impl World<'_> {
             self.stage.seats.arm(Some(StoreFault { nth: made + fault.nth, ..fault }));
         }
         let seat = Arc::new(Seat::new(plan));
+        lock(&self.workers).push(Arc::clone(&seat));
         let engine = Arc::clone(&self.theatre.engine);
         let definition = self.theatre.definition.clone();
         let worker = async move {
@@ -331,6 +335,12 @@ impl World<'_> {
                 Err(error) => panic!("nobody stops a worker: {error}"),
             },
         }
+    }
+
+    /// How often each worker, in the order in which they began, came to each place.
+    #[must_use]
+    pub fn passed(&self) -> Vec<BTreeMap<Place, u32>> {
+        lock(&self.workers).iter().map(|seat| seat.passed()).collect()
     }
 
     /// How many workers are frozen.

@@ -1,7 +1,7 @@
 //! One worker: what is planned for it, and the lease that it holds. It also stands between the worker and the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -54,6 +54,15 @@ impl Gate {
     ];
 }
 
+/// A place that a worker passes where something can happen to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Where it can vanish.
+    Boundary(Boundary),
+    /// Where it can be frozen.
+    Gate(Gate),
+}
+
 /// The lease of a worker.
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
@@ -67,8 +76,8 @@ pub(super) struct Lease {
 #[derive(Debug)]
 pub(super) struct Seat {
     plan: Plan,
-    boundaries: AtomicU32,
-    gates: AtomicU32,
+    /// How often it came to each place.
+    passed: Mutex<BTreeMap<Place, u32>>,
     lease: Mutex<Option<Lease>>,
     met_fault: AtomicBool,
     /// The attempts that it knows to be on record, each by its effect and number.
@@ -81,8 +90,7 @@ impl Seat {
     pub(super) fn new(plan: Plan) -> Self {
         Self {
             plan,
-            boundaries: AtomicU32::new(0),
-            gates: AtomicU32::new(0),
+            passed: Mutex::default(),
             lease: Mutex::new(None),
             met_fault: AtomicBool::new(false),
             recorded: Mutex::default(),
@@ -92,7 +100,21 @@ impl Seat {
     }
 
     pub(super) fn vanishes_at(&self, boundary: Boundary) -> bool {
-        self.plan.vanish.is_some_and(|(at, nth)| at == boundary && counts_to(&self.boundaries, nth))
+        let nth = self.pass(Place::Boundary(boundary));
+        self.plan.vanish == Some((boundary, nth))
+    }
+
+    /// Counts that it comes to a place; how often that is by now.
+    fn pass(&self, place: Place) -> u32 {
+        let mut passed = lock(&self.passed);
+        let count = passed.entry(place).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// How often it came to each place.
+    pub(super) fn passed(&self) -> BTreeMap<Place, u32> {
+        lock(&self.passed).clone()
     }
 
     /// Whether the store failed under it.
@@ -131,7 +153,8 @@ impl Seat {
 
     /// Comes to a gate.
     pub(super) async fn gate(&self, gate: Gate) {
-        if self.plan.freeze.is_some_and(|(at, nth)| at == gate && counts_to(&self.gates, nth)) {
+        let nth = self.pass(Place::Gate(gate));
+        if self.plan.freeze == Some((gate, nth)) {
             self.freeze().await;
         }
     }
@@ -157,11 +180,6 @@ impl Seat {
             }
         }
     }
-}
-
-/// Counts up; whether this is the `nth`.
-fn counts_to(counter: &AtomicU32, nth: u32) -> bool {
-    counter.fetch_add(1, Ordering::SeqCst) + 1 == nth
 }
 
 async fn pass(gate: &Semaphore) {

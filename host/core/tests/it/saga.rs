@@ -1,0 +1,283 @@
+//! How effects are undone: the whole table of what follows from an effect, the requests to undo it, and what people say.
+
+use serde_json::json;
+use twice_core::contract::{Contract, Retry};
+use twice_core::effect::{Effect, Hold, State};
+use twice_core::event::{
+    Compensation, Conflict, ConflictDecision, ConflictRule, EffectEvent, Failure, OnUnknown,
+    Proposal,
+};
+use twice_core::identity::{KeyFormat, RequestHash};
+use twice_core::saga::{Next, Settled, next};
+use twice_core::time::Timestamp;
+
+use crate::fixtures::{
+    SECOND, START, apply, authorized, contract, failed, identity, key, name, proposal, receipt,
+    request_hash, run, start, unknown,
+};
+
+const RETRY: Retry = Retry { attempts: 3, initial_ms: 10 * SECOND, max_ms: 15 * SECOND };
+/// Long after everything.
+const LATE: Timestamp = Timestamp(START.0 + 1_000_000_000);
+
+fn compensation(on_unknown: OnUnknown, retry: Retry) -> Compensation {
+    let (tool, operation) = (name("payments"), name("reverse"));
+    Compensation {
+        idempotency_key: identity().compensation(&tool, &operation, 1).key(),
+        tool,
+        tool_version: "1".to_owned(),
+        operation,
+        args: json!({}),
+        on_unknown,
+        retry,
+    }
+}
+
+/// An effect in that state, whose undoing is declared so, if it is.
+fn effect(state: State, compensation: Option<Compensation>) -> Effect {
+    let proposal =
+        Proposal { compensation: compensation.map(Box::new), ..proposal(contract(Some(key()), None)) };
+    in_state(proposal, state, failed())
+}
+
+fn in_state(proposal: Proposal, state: State, failure: EffectEvent) -> Effect {
+    let hash = proposal.request_hash.clone();
+    let id = proposal.identity.effect_id();
+    let begin = EffectEvent::Proposed(proposal);
+    let mut effect = Effect::begin(id, run(), &begin, START).expect("a proposal comes first");
+    let last = match state {
+        State::Proposed => return effect,
+        State::Authorized | State::Requested => None,
+        State::Confirmed => {
+            let receipt = twice_core::event::Receipt { request_hash: hash, ..receipt() };
+            Some(EffectEvent::Confirmed(Box::new(receipt)))
+        }
+        State::Failed => Some(failure),
+        State::Unknown => Some(EffectEvent::Unknown(unknown())),
+    };
+    apply(&mut effect, &authorized(), START);
+    if state != State::Authorized {
+        apply(&mut effect, &start(1), START);
+    }
+    if let Some(last) = last {
+        apply(&mut effect, &last, START);
+    }
+    effect
+}
+
+/// Whether a person ordered that a refused undo is asked for again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ordered {
+    No,
+    Yes,
+}
+
+/// The undo of that number, from 1, in that state.
+fn undo(number: u32, state: State, ordered: Ordered, denied: bool) -> Effect {
+    let (tool, operation) = (name("payments"), name("reverse"));
+    let of = identity();
+    let identity = of.compensation(&tool, &operation, number);
+    let args = json!({ "refund_id": "re_1" });
+    let proposal = Proposal {
+        request_hash: RequestHash::of(&tool, "1", &operation, &args, &[]),
+        idempotency_key: identity.key(),
+        provider_key: identity.provider_key(KeyFormat::Uuid),
+        undoes: Some(of.effect_id()),
+        identity,
+        tool,
+        operation,
+        args,
+        ..proposal(contract(Some(key()), None))
+    };
+    let failure = match failed() {
+        EffectEvent::Failed(failure) => EffectEvent::Failed(Failure { denied, ..failure }),
+        other => other,
+    };
+    let requested_hash = proposal.request_hash.clone();
+    let mut undo = in_state(proposal, state, failure);
+    if ordered == Ordered::Yes && state == State::Failed {
+        let decision = ConflictDecision {
+            decision: ConflictRule::Renew,
+            who: "ada".to_owned(),
+            why: "mended".to_owned(),
+            requested_hash,
+        };
+        apply(&mut undo, &EffectEvent::ConflictDecided(decision), START);
+    }
+    undo
+}
+
+/// `next` in a word.
+fn word(effect: &Effect, undos: &[Effect], resolved: bool, now: Timestamp) -> String {
+    let undos: Vec<&Effect> = undos.iter().collect();
+    match next(effect, &undos, resolved, now) {
+        Next::Settled(Settled::NotHappened) => "not happened".to_owned(),
+        Next::Settled(Settled::Undone) => "undone".to_owned(),
+        Next::Settled(Settled::ByPerson) => "by person".to_owned(),
+        Next::Settled(Settled::Stays) => "stays".to_owned(),
+        Next::Propose { attempt } => format!("propose {attempt}"),
+        Next::Drive => "drive".to_owned(),
+        Next::Wait { until, .. } => format!("wait {}", until.ms_since(START)),
+        Next::Held => "held".to_owned(),
+        Next::Stuck { .. } => "stuck".to_owned(),
+    }
+}
+
+#[test]
+fn what_was_never_asked_to_be_undone() {
+    use State::{Authorized, Confirmed, Failed, Proposed, Requested, Unknown};
+    for (state, none, hold, undo) in [
+        (Proposed, "held", "held", "propose 1"),
+        (Authorized, "held", "held", "propose 1"),
+        (Requested, "held", "held", "propose 1"),
+        (Unknown, "held", "held", "propose 1"),
+        (Confirmed, "stays", "propose 1", "propose 1"),
+        (Failed, "not happened", "not happened", "not happened"),
+    ] {
+        let declared = |on_unknown| effect(state, Some(compensation(on_unknown, RETRY)));
+        assert_eq!(word(&effect(state, None), &[], false, LATE), none, "{state}, not declared");
+        assert_eq!(word(&declared(OnUnknown::Hold), &[], false, LATE), hold, "{state}, hold");
+        assert_eq!(word(&declared(OnUnknown::Undo), &[], false, LATE), undo, "{state}, undo");
+    }
+}
+
+#[test]
+fn what_may_still_happen_is_not_undone_before_it_cannot_any_more() {
+    let declared = compensation(OnUnknown::Undo, RETRY);
+    let unknown = effect(State::Unknown, Some(declared.clone()));
+    // The contract's settle window is a minute.
+    for (after, expected) in [(0, "wait 60000"), (59_999, "wait 60000"), (60_000, "propose 1")] {
+        assert_eq!(word(&unknown, &[], false, START.plus_ms(after)), expected, "{after} ms");
+    }
+    // Nothing of these has left.
+    for state in [State::Proposed, State::Authorized] {
+        assert_eq!(word(&effect(state, Some(declared.clone())), &[], false, START), "propose 1");
+    }
+    // Where its worker vanished the request itself may live as long as its timeout.
+    let mut died = effect(State::Requested, Some(declared));
+    let vanished = twice_core::reconcile::vanished(&died);
+    apply(&mut died, &EffectEvent::Unknown(vanished), START.plus_ms(5_000));
+    assert_eq!(word(&died, &[], false, START.plus_ms(74_999)), "wait 75000");
+    assert_eq!(word(&died, &[], false, START.plus_ms(75_000)), "propose 1");
+}
+
+/// Every effect × every history of undos that can be, of at most four × both words about what is unknown × what a person says.
+/// What comes of the undos is worked out here another way: by the count since a person last ordered one.
+#[test]
+fn what_was_asked_to_be_undone() {
+    let mut seen = std::collections::BTreeMap::new();
+    for state in State::ALL {
+        for on_unknown in [OnUnknown::Hold, OnUnknown::Undo] {
+            for attempts in 0..4 {
+                let retry = Retry { attempts, ..RETRY };
+                let effect = effect(state, Some(compensation(on_unknown, retry)));
+                for earlier in 0..4_u32 {
+                    for orders in 0..1_u32 << earlier {
+                        for latest in State::ALL {
+                            for (ordered, denied) in [
+                                (Ordered::No, false),
+                                (Ordered::No, true),
+                                (Ordered::Yes, false),
+                                (Ordered::Yes, true),
+                            ] {
+                                let of = |n: u32| match orders >> n & 1 {
+                                    0 => Ordered::No,
+                                    _ => Ordered::Yes,
+                                };
+                                let mut undos: Vec<Effect> = (0..earlier)
+                                    .map(|n| undo(n + 1, State::Failed, of(n), false))
+                                    .collect();
+                                undos.push(undo(earlier + 1, latest, ordered, denied));
+                                let told = word(&effect, &undos, false, LATE);
+                                let since = (0..earlier).rev().take_while(|n| of(*n) == Ordered::No);
+                                let count = 1 + u32::try_from(since.count()).expect("they are few");
+                                let again = format!("propose {}", earlier + 2);
+                                let expected = match latest {
+                                    State::Confirmed => "undone",
+                                    State::Failed if ordered == Ordered::Yes => again.as_str(),
+                                    State::Failed if denied || count >= attempts.max(1) => "stuck",
+                                    State::Failed => again.as_str(),
+                                    _ => "drive",
+                                };
+                                let case = format!(
+                                    "{state}, {on_unknown:?}, {attempts} attempts, {earlier} before ({orders:b}), {latest}, {ordered:?}, denied: {denied}"
+                                );
+                                assert_eq!(told, expected, "{case}");
+                                let said = word(&effect, &undos, true, LATE);
+                                assert_eq!(said, "by person", "{case}");
+                                *seen.entry(told).or_insert(0_usize) += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let words: Vec<&str> = seen.keys().map(String::as_str).collect();
+    let all = ["drive", "propose 2", "propose 3", "propose 4", "propose 5", "stuck", "undone"];
+    assert_eq!(words, all, "{seen:?}");
+}
+
+#[test]
+fn what_was_refused_waits_longer_each_time_and_anew_after_an_order() {
+    let retry = Retry { attempts: 9, ..RETRY };
+    let effect = effect(State::Confirmed, Some(compensation(OnUnknown::Hold, retry)));
+    let refused = |count: u32, ordered: &[u32]| -> Vec<Effect> {
+        let order = |n| if ordered.contains(&n) { Ordered::Yes } else { Ordered::No };
+        (1..=count).map(|n| undo(n, State::Failed, order(n), false)).collect()
+    };
+    for (count, ordered, wait) in [
+        (1, &[][..], 10_000),
+        (2, &[][..], 15_000),
+        (3, &[][..], 15_000),
+        (3, &[2][..], 10_000),
+        (4, &[2][..], 15_000),
+        (4, &[1][..], 15_000),
+    ] {
+        let undos = refused(count, ordered);
+        let due = START.plus_ms(wait);
+        let before = Timestamp(due.0 - 1);
+        assert_eq!(word(&effect, &undos, false, before), format!("wait {wait}"), "{ordered:?}");
+        assert_eq!(word(&effect, &undos, false, due), format!("propose {}", count + 1));
+    }
+    // An order does not wait.
+    assert_eq!(word(&effect, &refused(2, &[2]), false, START), "propose 3");
+}
+
+#[test]
+fn an_undo_that_is_held_for_a_decision_is_not_done() {
+    let effect = effect(State::Confirmed, Some(compensation(OnUnknown::Hold, RETRY)));
+    let mut held = undo(1, State::Confirmed, Ordered::No, false);
+    let conflict = Conflict {
+        recorded_hash: request_hash(),
+        requested_hash: request_hash(),
+        args: json!({}),
+    };
+    apply(&mut held, &EffectEvent::Conflicted(conflict), START);
+    assert!(matches!(held.hold, Some(Hold::Conflict(_))));
+    assert_eq!(word(&effect, &[held], false, LATE), "drive");
+}
+
+#[test]
+fn whoever_is_stuck_is_told_at_what_and_why() {
+    let retry = Retry { attempts: 1, ..RETRY };
+    let effect = effect(State::Confirmed, Some(compensation(OnUnknown::Hold, retry)));
+    let refused = undo(1, State::Failed, Ordered::No, false);
+    let Next::Stuck { why } = next(&effect, &[&refused], false, LATE) else { panic!("not stuck") };
+    for part in [effect.id.as_str(), &identity().key(), "payments.reverse", "declined"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
+
+/// Nothing that is never sent again is promised otherwise: a class without any means is treated the same.
+#[test]
+fn the_class_of_what_undoes_makes_no_difference_here() {
+    let declared = || Some(compensation(OnUnknown::Hold, RETRY));
+    let by = |contract: Contract| {
+        let proposal = Proposal { compensation: declared().map(Box::new), ..proposal(contract) };
+        in_state(proposal, State::Confirmed, failed())
+    };
+    for of in [by(contract(None, None)), by(contract(Some(key()), None))] {
+        assert_eq!(word(&of, &[], false, START), "propose 1");
+    }
+}
