@@ -249,6 +249,19 @@ proptest! {
     }
 
     #[test]
+    fn an_undoing_follows_from_what_it_undoes_alone(a in identities(), attempt in 1..4_u32) {
+        let (tool, operation) = (name("payments"), name("reverse"));
+        let undo = a.compensation(&tool, &operation, attempt);
+        prop_assert_eq!(&undo, &a.compensation(&tool, &operation, attempt));
+        let suffix = match attempt {
+            1 => String::new(),
+            more => format!("/generation={more}"),
+        };
+        prop_assert_eq!(undo.key(), format!("{}/comp/payments.reverse{suffix}", a.key()));
+        prop_assert_eq!((undo.object, undo.intent), (a.object, a.intent));
+    }
+
+    #[test]
     fn keys_are_plain_ascii(a in identities()) {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~%/=".contains(c);
         prop_assert!(a.key().chars().all(plain), "{}", a.key());
@@ -272,4 +285,37 @@ fn the_run_that_an_effect_starts_has_a_readable_id_of_its_own() {
     let long = RunId::parse("r".repeat(128)).unwrap();
     let id = child_run(&first, &hash(1), &long, &name(&"s".repeat(63)));
     assert!(id.as_str().len() < 128, "{id}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Of two undoings, of which each is of the so-many-th time, and of effects that are undoings themselves, too.
+    #[test]
+    fn undoings_share_nothing_with_each_other_or_anything_else(
+        a in identities(),
+        b in identities(),
+        tools in prop::collection::vec((any::<bool>(), any::<bool>(), 1..4_u32), 2..4),
+    ) {
+        let of = |first| name(if first { "a" } else { "comp" });
+        let mut all = vec![a.clone(), b];
+        for (undone, (tool_is, operation_is, attempt)) in (0..2).cycle().zip(&tools) {
+            let (tool, operation) = (of(*tool_is), of(*operation_is));
+            all.push(all[undone].compensation(&tool, &operation, *attempt));
+        }
+        // The undoing of an undoing.
+        let last = all[all.len() - 1].clone();
+        all.push(last.compensation(&name("a"), &name("a"), 1));
+        for one in &all {
+            for other in &all {
+                let same = one == other;
+                prop_assert_eq!(one.key() == other.key(), same, "{}", one.key());
+                prop_assert_eq!(one.effect_id() == other.effect_id(), same);
+                prop_assert_eq!(
+                    one.provider_key(KeyFormat::Uuid) == other.provider_key(KeyFormat::Uuid),
+                    same
+                );
+            }
+        }
+    }
 }

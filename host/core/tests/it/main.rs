@@ -10,5 +10,6 @@ mod outcome;
 mod progress;
 mod reconcile;
 mod redact;
+mod saga;
 mod settle;
 mod transition;

@@ -1,12 +1,12 @@
 //! Where steps stand, as folded from events.
 
 use serde_json::{Value, json};
-use twice_core::event::{RunEvent, SkipReason, StepFailure};
+use twice_core::event::{EndCause, RunEvent, SkipReason, StepFailure};
 use twice_core::ids::ElementId;
-use twice_core::progress::{Progress, Standing, StepId};
+use twice_core::progress::{Compensating, Progress, Standing, StepId};
 use twice_core::time::Timestamp;
 
-use crate::fixtures::name;
+use crate::fixtures::{identity, name};
 
 fn element(text: &str) -> ElementId {
     ElementId::parse(text).expect("an element id")
@@ -165,6 +165,53 @@ fn a_step_sees_the_same_however_often_it_is_started() {
     ]);
     assert_eq!(seen(&fold(&events)), first);
     assert_eq!(fold(&events).state(&json!(0), None)["nodes"]["first"], "f2");
+}
+
+#[test]
+fn a_way_back_is_remembered_until_a_person_orders_the_way_forward() {
+    let undo = identity().effect_id();
+    let (who, why) = (|| "ada".to_owned(), || "no use".to_owned());
+    let back = |cause| RunEvent::Compensating { cause, why: why() };
+    for cause in [EndCause::Failed, EndCause::TimedOut, EndCause::Cancelled] {
+        let mut events = vec![completed("one", 1, None, json!(1)), failed("two", None, 1, None)];
+        // That somebody asks for it decides nothing yet.
+        events.push(RunEvent::CancelRequested { who: who(), why: why() });
+        assert_eq!(fold(&events).compensating, None);
+        events.push(back(cause));
+        let begun = fold(&events);
+        assert_eq!(begun.compensating, Some(Compensating { cause, why: why() }));
+        assert!(begun.undo_resolved.is_empty());
+        assert_eq!(begun.standing(&name("one")), Standing::Completed, "what was done is known");
+
+        // Nothing that happens on the way ends it.
+        events.extend([
+            RunEvent::Parked { why: why(), until: None },
+            RunEvent::Stuck { why: why() },
+            RunEvent::UndoResolved { effect: undo.clone(), who: who(), why: why() },
+            RunEvent::UndoResolved { effect: undo.clone(), who: who(), why: why() },
+            RunEvent::Released { who: who(), why: why() },
+            RunEvent::CancelRequested { who: who(), why: why() },
+        ]);
+        let resolved = fold(&events);
+        assert_eq!(resolved.compensating, begun.compensating);
+        assert_eq!(resolved.undo_resolved.iter().collect::<Vec<_>>(), [&undo]);
+        let text = serde_json::to_string(&resolved).expect("plain data");
+        assert_eq!(serde_json::from_str::<Progress>(&text).expect("its own text"), resolved);
+
+        events.push(RunEvent::Retried { who: who(), why: why() });
+        let retried = fold(&events);
+        assert_eq!(retried.compensating, None);
+        assert!(retried.undo_resolved.contains(&undo), "what is settled stays settled");
+    }
+}
+
+#[test]
+fn a_progress_of_before_there_was_a_way_back_is_read() {
+    let text = r#"{"nodes":{}}"#;
+    let progress: Progress = serde_json::from_str(text).expect("it has no way back");
+    assert_eq!(progress, Progress::default());
+    let written = serde_json::to_string(&progress).expect("plain data");
+    assert_eq!(written, text, "nothing is added to it");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! How effects are undone: the whole table of what follows from an effect, the requests to undo it, and what people say.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use twice_core::contract::{Contract, Retry};
 use twice_core::effect::{Effect, Hold, State};
@@ -35,8 +37,10 @@ fn compensation(on_unknown: OnUnknown, retry: Retry) -> Compensation {
 
 /// An effect in that state, whose undoing is declared so, if it is.
 fn effect(state: State, compensation: Option<Compensation>) -> Effect {
-    let proposal =
-        Proposal { compensation: compensation.map(Box::new), ..proposal(contract(Some(key()), None)) };
+    let proposal = Proposal {
+        compensation: compensation.map(Box::new),
+        ..proposal(contract(Some(key()), None))
+    };
     in_state(proposal, state, failed())
 }
 
@@ -108,9 +112,8 @@ fn undo(number: u32, state: State, ordered: Ordered, denied: bool) -> Effect {
 }
 
 /// `next` in a word.
-fn word(effect: &Effect, undos: &[Effect], resolved: bool, now: Timestamp) -> String {
-    let undos: Vec<&Effect> = undos.iter().collect();
-    match next(effect, &undos, resolved, now) {
+fn word(effect: &Effect, undos: &[&Effect], resolved: bool, now: Timestamp) -> String {
+    match next(effect, undos, resolved, now) {
         Next::Settled(Settled::NotHappened) => "not happened".to_owned(),
         Next::Settled(Settled::Undone) => "undone".to_owned(),
         Next::Settled(Settled::ByPerson) => "by person".to_owned(),
@@ -161,54 +164,55 @@ fn what_may_still_happen_is_not_undone_before_it_cannot_any_more() {
     assert_eq!(word(&died, &[], false, START.plus_ms(75_000)), "propose 1");
 }
 
-/// Every effect × every history of undos that can be, of at most four × both words about what is unknown × what a person says.
-/// What comes of the undos is worked out here another way: by the count since a person last ordered one.
+/// The undo of a number, for every state that it may be left in.
+fn every_undo(number: u32) -> Vec<(Effect, Ordered, bool)> {
+    let flags =
+        [(Ordered::No, false), (Ordered::No, true), (Ordered::Yes, false), (Ordered::Yes, true)];
+    let all = State::ALL.into_iter().flat_map(|state| flags.map(|flags| (state, flags)));
+    all.map(|(state, (ordered, denied))| (undo(number, state, ordered, denied), ordered, denied))
+        .collect()
+}
+
+/// Every effect × every history of undos that can be, of at most four × both words about what is unknown × how often it may
+/// be asked for × what a person says. What comes of the undos is worked out here another way: by the count since a person last
+/// ordered one.
 #[test]
 fn what_was_asked_to_be_undone() {
-    let mut seen = std::collections::BTreeMap::new();
-    for state in State::ALL {
-        for on_unknown in [OnUnknown::Hold, OnUnknown::Undo] {
-            for attempts in 0..4 {
-                let retry = Retry { attempts, ..RETRY };
-                let effect = effect(state, Some(compensation(on_unknown, retry)));
-                for earlier in 0..4_u32 {
-                    for orders in 0..1_u32 << earlier {
-                        for latest in State::ALL {
-                            for (ordered, denied) in [
-                                (Ordered::No, false),
-                                (Ordered::No, true),
-                                (Ordered::Yes, false),
-                                (Ordered::Yes, true),
-                            ] {
-                                let of = |n: u32| match orders >> n & 1 {
-                                    0 => Ordered::No,
-                                    _ => Ordered::Yes,
-                                };
-                                let mut undos: Vec<Effect> = (0..earlier)
-                                    .map(|n| undo(n + 1, State::Failed, of(n), false))
-                                    .collect();
-                                undos.push(undo(earlier + 1, latest, ordered, denied));
-                                let told = word(&effect, &undos, false, LATE);
-                                let since = (0..earlier).rev().take_while(|n| of(*n) == Ordered::No);
-                                let count = 1 + u32::try_from(since.count()).expect("they are few");
-                                let again = format!("propose {}", earlier + 2);
-                                let expected = match latest {
-                                    State::Confirmed => "undone",
-                                    State::Failed if ordered == Ordered::Yes => again.as_str(),
-                                    State::Failed if denied || count >= attempts.max(1) => "stuck",
-                                    State::Failed => again.as_str(),
-                                    _ => "drive",
-                                };
-                                let case = format!(
-                                    "{state}, {on_unknown:?}, {attempts} attempts, {earlier} before ({orders:b}), {latest}, {ordered:?}, denied: {denied}"
-                                );
-                                assert_eq!(told, expected, "{case}");
-                                let said = word(&effect, &undos, true, LATE);
-                                assert_eq!(said, "by person", "{case}");
-                                *seen.entry(told).or_insert(0_usize) += 1;
-                            }
-                        }
-                    }
+    let refused = |n: u32| {
+        [Ordered::No, Ordered::Yes].map(|ordered| undo(n + 1, State::Failed, ordered, false))
+    };
+    let refused: Vec<[Effect; 2]> = (0..3).map(refused).collect();
+    let latest: Vec<_> = (1..5).map(every_undo).collect();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for (state, on_unknown, attempts) in declarations() {
+        let retry = Retry { attempts, ..RETRY };
+        let effect = effect(state, Some(compensation(on_unknown, retry)));
+        for earlier in 0..4_usize {
+            // Each bit: whether a person ordered another after that refusal.
+            for orders in 0..1_usize << earlier {
+                let ordered_after = |n: usize| orders >> n & 1;
+                let since = (0..earlier).rev().take_while(|n| ordered_after(*n) == 0).count();
+                let count = 1 + u32::try_from(since).expect("they are few");
+                for (latest, ordered, denied) in &latest[earlier] {
+                    let before = (0..earlier).map(|n| &refused[n][ordered_after(n)]);
+                    let undos: Vec<&Effect> = before.chain([latest]).collect();
+                    let again = format!("propose {}", earlier + 2);
+                    let expected = match latest.state {
+                        State::Confirmed => "undone",
+                        State::Failed if *ordered == Ordered::Yes => again.as_str(),
+                        State::Failed if *denied || count >= attempts.max(1) => "stuck",
+                        State::Failed => again.as_str(),
+                        _ => "drive",
+                    };
+                    let case = || {
+                        format!(
+                            "{state}, {on_unknown:?}, {attempts} attempts, {orders:b} of {earlier}, {latest:?}"
+                        )
+                    };
+                    let told = word(&effect, &undos, false, LATE);
+                    assert_eq!(told, expected, "{}", case());
+                    assert_eq!(word(&effect, &undos, true, LATE), "by person", "{}", case());
+                    *seen.entry(told).or_default() += 1;
                 }
             }
         }
@@ -216,6 +220,12 @@ fn what_was_asked_to_be_undone() {
     let words: Vec<&str> = seen.keys().map(String::as_str).collect();
     let all = ["drive", "propose 2", "propose 3", "propose 4", "propose 5", "stuck", "undone"];
     assert_eq!(words, all, "{seen:?}");
+}
+
+fn declarations() -> impl Iterator<Item = (State, OnUnknown, u32)> {
+    let words = [OnUnknown::Hold, OnUnknown::Undo];
+    let of = move |state| words.into_iter().flat_map(move |w| (0..4).map(move |n| (state, w, n)));
+    State::ALL.into_iter().flat_map(of)
 }
 
 #[test]
@@ -235,27 +245,27 @@ fn what_was_refused_waits_longer_each_time_and_anew_after_an_order() {
         (4, &[1][..], 15_000),
     ] {
         let undos = refused(count, ordered);
+        let undos: Vec<&Effect> = undos.iter().collect();
         let due = START.plus_ms(wait);
         let before = Timestamp(due.0 - 1);
         assert_eq!(word(&effect, &undos, false, before), format!("wait {wait}"), "{ordered:?}");
         assert_eq!(word(&effect, &undos, false, due), format!("propose {}", count + 1));
     }
     // An order does not wait.
-    assert_eq!(word(&effect, &refused(2, &[2]), false, START), "propose 3");
+    let ordered = refused(2, &[2]);
+    let ordered: Vec<&Effect> = ordered.iter().collect();
+    assert_eq!(word(&effect, &ordered, false, START), "propose 3");
 }
 
 #[test]
 fn an_undo_that_is_held_for_a_decision_is_not_done() {
     let effect = effect(State::Confirmed, Some(compensation(OnUnknown::Hold, RETRY)));
     let mut held = undo(1, State::Confirmed, Ordered::No, false);
-    let conflict = Conflict {
-        recorded_hash: request_hash(),
-        requested_hash: request_hash(),
-        args: json!({}),
-    };
+    let conflict =
+        Conflict { recorded_hash: request_hash(), requested_hash: request_hash(), args: json!({}) };
     apply(&mut held, &EffectEvent::Conflicted(conflict), START);
     assert!(matches!(held.hold, Some(Hold::Conflict(_))));
-    assert_eq!(word(&effect, &[held], false, LATE), "drive");
+    assert_eq!(word(&effect, &[&held], false, LATE), "drive");
 }
 
 #[test]
