@@ -140,7 +140,11 @@ impl Question {
         if !is_ours {
             return Ok(self.occupied("another parent"));
         }
-        if record.state == RunState::Failed && self.renewed && !self.was_tried_again(record).await?
+        // What was undone cannot be gone on from: such a child stays failed.
+        if record.state == RunState::Failed
+            && self.renewed
+            && !self.was_tried_again(record).await?
+            && !operator::is_undone(&*self.ledger, &record.id).await?
         {
             let decision = Decision {
                 who: format!("run {}", self.parent.run),

@@ -11,7 +11,8 @@ use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_core::{outcome, reconcile};
 use twice_ledger::{
-    EffectFilter, Ledger, LedgerError, OperatorAppend, RunChange, RunRecord, progress_of,
+    EffectFilter, Ledger, LedgerError, OperatorAppend, RunChange, RunRecord, effects_of,
+    progress_of,
 };
 
 use super::{Engine, EngineError};
@@ -217,7 +218,7 @@ impl Engine {
                 "only a failed run, or one that is stuck behind its point of no return, can be tried again; one that waits goes on by itself or with `runs resume`",
             );
         }
-        if self.is_undone(id).await? {
+        if is_undone(&*self.parts.ledger, id).await? {
             return refuse(
                 "what it did is undone, or was begun to be, so that there is nothing to go on from; start a new run",
             );
@@ -285,6 +286,15 @@ impl Engine {
         }
         write(&*self.parts.ledger, run, entries, effects, event, at).await
     }
+}
+
+/// Whether something of a run was undone, or is being undone.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub(super) async fn is_undone(ledger: &dyn Ledger, id: &RunId) -> Result<bool, EngineError> {
+    let effects = effects_of(ledger, id).await?;
+    Ok(effects.values().any(|recorded| recorded.effect.proposal.undoes.is_some()))
 }
 
 /// Has a run that failed tried again, as another run asks for what it does anew.

@@ -150,12 +150,6 @@ impl Engine {
         self.write_decision(&run, entries, Vec::new(), decision, event, now).await?;
         Ok(found)
     }
-
-    /// Whether something of a run was undone, or is being undone.
-    pub(super) async fn is_undone(&self, id: &RunId) -> Result<bool, EngineError> {
-        let effects = effects_of(&*self.parts.ledger, id).await?;
-        Ok(effects.values().any(|recorded| recorded.effect.proposal.undoes.is_some()))
-    }
 }
 
 fn refused(run: &RunRecord, rule: &'static str) -> EngineError {
