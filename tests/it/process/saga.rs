@@ -144,7 +144,6 @@ impl Stage {
 fn the_files_of_both_sagas_are_sound() {
     for saga in [ORDER, TRIP] {
         let root = twice_tests::nodes::repository().join("nodes").join(saga.folder);
-        // Ahead, as the executor does not undo and lock yet: what it does is what `Project::load` reads.
         let loaded = twice_workflow::Project::load(&DiskFiles { root });
         let project = loaded.unwrap_or_else(|found| panic!("{}: {found:#?}", saga.folder));
         assert_eq!(project.warnings, [], "{}", saga.folder);

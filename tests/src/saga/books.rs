@@ -253,7 +253,10 @@ impl Account {
         let wanted =
             entry.undo.as_ref().ok_or(format!("{operation} has no undo, and is undone"))?;
         let key = format!("{}/comp/{}", effect.key, wanted.operation);
-        if undo.operation != wanted.operation || undo.key != key {
+        let again = undo.key.strip_prefix(&format!("{key}/generation="));
+        let of_effect =
+            undo.key == key || again.is_some_and(|number| number.parse::<u32>().is_ok());
+        if undo.operation != wanted.operation || !of_effect {
             let Listed { operation: by, key: under, .. } = undo;
             return Err(format!("{operation} is undone by {by} under {under}, not {key}"));
         }

@@ -35,6 +35,8 @@ pub(super) struct Scene {
 const UNDONE: &[RunState] = &[RunState::Failed];
 const HELD: &[RunState] = &[RunState::Halted];
 const STUCK: &[RunState] = &[RunState::Stuck];
+/// How many passings of one worker are tried, besides the last.
+const PASSINGS: u32 = 2;
 /// What cannot be asked about again is held wherever its worker vanished amid it.
 const UNDONE_OR_HELD: &[RunState] = &[RunState::Failed, RunState::Halted];
 /// Which of two branches is refused depends on which comes first.
@@ -136,6 +138,13 @@ enum Mishap {
     Freeze(Gate),
     /// It is frozen, and wakes up when all is over.
     FreezeLonger(Gate),
+}
+
+impl Mishap {
+    /// Whether it is met only where a slot has a lock, as none here has: undoing takes none.
+    const fn needs_lock(self) -> bool {
+        matches!(self, Self::Vanish(Boundary::AfterLock) | Self::VanishAgain(Boundary::AfterLock))
+    }
 }
 
 impl fmt::Display for Mishap {
@@ -303,7 +312,8 @@ pub async fn sweep() -> Result<Size, Broken> {
         for mishap in Mishap::all() {
             let mut met = 0;
             for (worker, passed) in workers.iter().enumerate() {
-                for nth in 1..=passed.get(&mishap.place()).copied().unwrap_or(0) {
+                let times = passed.get(&mishap.place()).copied().unwrap_or(0);
+                for nth in (1..=times).filter(|nth| *nth <= PASSINGS || *nth == times) {
                     let at = format!("boundary={mishap}:{worker}.{nth}, {}", scene.name);
                     scene.play(&at, theatre, mishap, (worker, nth)).await?;
                     met += 1;
@@ -317,8 +327,10 @@ pub async fn sweep() -> Result<Size, Broken> {
             }
         }
     }
-    let never: Vec<String> =
-        Mishap::all().filter(|m| !size.met.contains_key(m)).map(|m| m.to_string()).collect();
+    let never: Vec<String> = Mishap::all()
+        .filter(|m| !m.needs_lock() && !size.met.contains_key(m))
+        .map(|m| m.to_string())
+        .collect();
     holds(never.is_empty(), "I4", "boundary=all", || format!("no scene meets {never:?}"))?;
     Ok(size)
 }
