@@ -103,13 +103,15 @@ pub async fn check(
     for id in runs {
         let at = format!("{at}, {id}");
         let ended = read(&at, ledger, id).await?;
-        check_run(&at, &ended)?;
         for effect in &ended.effects {
-            attempts += effect.attempts.len() as u64;
             let key = &effect.proposal.provider_key;
             holds(keys.insert(key.clone()), "I2", &at, || {
                 format!("{} has the key {key} of another effect", effect.id)
             })?;
+        }
+        check_run(&at, &ended)?;
+        for effect in &ended.effects {
+            attempts += effect.attempts.len() as u64;
             check_effect(&at, effect, books, ended.record.state)?;
         }
         all.push(ended);
