@@ -200,7 +200,6 @@ pub enum OnUnknown {
 impl OnUnknown {
     /// Whether it is the usual.
     #[must_use]
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
