@@ -104,6 +104,12 @@ pub async fn check(
     for id in runs {
         let at = format!("{at}, {id}");
         let ended = read(&at, ledger, id).await?;
+        for effect in &ended.effects {
+            let key = &effect.proposal.provider_key;
+            holds(keys.insert(key.clone()), "I2", &at, || {
+                format!("{} has the key {key} of another effect", effect.id)
+            })?;
+        }
         check_run(&at, &ended)?;
         for effect in &ended.effects {
             if effect.contract().settled_here {
@@ -111,10 +117,6 @@ pub async fn check(
                 continue;
             }
             attempts += effect.attempts.len() as u64;
-            let key = &effect.proposal.provider_key;
-            holds(keys.insert(key.clone()), "I2", &at, || {
-                format!("{} has the key {key} of another effect", effect.id)
-            })?;
             check_effect(&at, effect, books, ended.record.state)?;
         }
         all.push(ended);

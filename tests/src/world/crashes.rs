@@ -28,6 +28,8 @@ pub(super) struct Scene {
     forth: Vec<Trouble>,
     /// What goes wrong with the first reversals.
     undoing: Vec<Trouble>,
+    /// Whether it is cancelled when it waits for a person.
+    is_cancelled: bool,
     /// How it ends.
     ends: &'static [RunState],
 }
@@ -54,8 +56,11 @@ pub(super) fn scenes() -> Vec<Scene> {
         back,
         forth: forth.to_vec(),
         undoing: undoing.to_vec(),
+        is_cancelled: false,
         ends,
     };
+    let cancelled = |scene: Scene| Scene { is_cancelled: true, ..scene };
+    let late = Trouble::CommitLate;
     vec![
         scene("a chain", Saga::Chain, (KeyLookup, KeyLookup), &[], &[], UNDONE),
         scene("a chain by keys, answers lost", Saga::Chain, (Key, Key), &[lost], &[lost], UNDONE),
@@ -122,7 +127,14 @@ pub(super) fn scenes() -> Vec<Scene> {
         ),
         scene("rounds", Saga::Rounds, (Key, KeyLookup), &[lost], &[lost], UNDONE),
         scene("a release", Saga::Release, (Key, Key), &[lost], &[lost], UNDONE),
-        scene("a release on suspicion", Saga::Release, (Neither, Key), &[lost], &[lost], HELD),
+        cancelled(scene(
+            "a release on suspicion",
+            Saga::Release,
+            (Neither, Key),
+            &[late],
+            &[lost],
+            HELD,
+        )),
         scene("a point of no return", Saga::Pivot, (Key, Key), &[lost, lost], &[], STUCK),
     ]
 }
@@ -212,11 +224,33 @@ impl Scene {
         })
     }
 
+    /// Lets the run go on with workers to which nothing happens, until it has ended or waits for a person.
+    pub(super) async fn finish(
+        &self,
+        at: &str,
+        world: &World<'_>,
+        run: &RunId,
+    ) -> Result<(), Broken> {
+        let input = self.input();
+        world.finish(at, run, &input).await?;
+        self.heed(world, run).await;
+        world.finish(at, run, &input).await.map(drop)
+    }
+
+    /// It is cancelled, once it waits for a person, if it is to be.
+    async fn heed(&self, world: &World<'_>, run: &RunId) {
+        let record = world.ledger().run(run).await.expect("the ledger can be read");
+        let waits = record.is_some_and(|run| run.state == RunState::Halted && run.cancel.is_none());
+        if self.is_cancelled && waits {
+            world.cancel(run).await;
+        }
+    }
+
     /// How often each of its workers comes to each place when nothing happens to them.
     async fn calm(&self, at: &str, theatre: &Theatre) -> Result<Vec<BTreeMap<Place, u32>>, Broken> {
         let world = theatre.world(Store::Memory, self.mood()).await;
         let runs = run_ids(1);
-        world.finish(at, &runs[0], &self.input()).await?;
+        self.finish(at, &world, &runs[0]).await?;
         let passed = world.passed();
         self.check(at, &world.check(at, &runs).await?)?;
         Ok(passed)
@@ -231,7 +265,7 @@ impl Scene {
         (worker, nth): (usize, u32),
     ) -> Result<(), Broken> {
         let world = theatre.world(Store::Memory, self.mood()).await;
-        let (runs, input) = (run_ids(1), self.input());
+        let runs = run_ids(1);
         let run = &runs[0];
         self.go_on_until(at, &world, run, worker, mishap.plan(nth)).await?;
         let another = match mishap {
@@ -245,9 +279,9 @@ impl Scene {
             world.work(at, Task::Resume(run.clone()), plan).await?;
             world.thaw_all(at).await?;
         }
-        world.finish(at, run, &input).await?;
+        self.finish(at, &world, run).await?;
         world.thaw_all(at).await?;
-        world.finish(at, run, &input).await?;
+        self.finish(at, &world, run).await?;
         self.check(at, &world.check(at, &runs).await?)
     }
 
@@ -267,6 +301,9 @@ impl Scene {
                 Came::Vanished | Came::Frozen => return Ok(()),
                 Came::Ended(_) => {}
                 Came::GaveUp(error) => panic!("{at}: the store does not fail: {error}"),
+            }
+            if world.due(run).await.is_none() {
+                self.heed(world, run).await;
             }
             let Some(until) = world.due(run).await else { break };
             world.advance_to(until);
@@ -304,11 +341,15 @@ impl fmt::Display for Size {
 /// When something cannot be set up.
 pub async fn sweep() -> Result<Size, Broken> {
     let (mut size, mut theatres) = (Size::default(), Theatres::default());
+    let mut calm = Vec::new();
     for scene in scenes() {
-        size.scenes += 1;
         let theatre = theatres.of(scene.saga, scene.class, scene.back);
         let at = format!("boundary=none, {}", scene.name);
-        let workers = scene.calm(&at, theatre).await?;
+        calm.push((scene.calm(&at, theatre).await?, scene));
+    }
+    for (workers, scene) in calm {
+        size.scenes += 1;
+        let theatre = theatres.of(scene.saga, scene.class, scene.back);
         for mishap in Mishap::all() {
             let mut met = 0;
             for (worker, passed) in workers.iter().enumerate() {

@@ -35,7 +35,7 @@ const RETRY: &str = ", retry = { attempts = 3, initial = \"10m\", max = \"1h\" }
 impl Saga {
     /// Every shape.
     pub const ALL: [Self; 6] =
-        [Self::Chain, Self::Branches, Self::FanOut, Self::Rounds, Self::Release, Self::Pivot];
+        [Self::Release, Self::Pivot, Self::Chain, Self::Branches, Self::FanOut, Self::Rounds];
 
     /// Whether its refunds may be of that class: behind a point of no return a run must be able to go on.
     #[must_use]

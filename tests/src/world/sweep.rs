@@ -154,15 +154,28 @@ impl Scene {
         let start = Task::Start(run.clone(), input.clone());
         self.go_on(at, &world, start, fault).await?;
         self.check_sent_after_reading(at, &world, run, fault).await?;
-        world.finish(at, run, &input).await?;
+        self.finish(at, &world, run, &input).await?;
         // What was held up for longer comes when another has done the run.
         world.thaw_all(at).await?;
-        world.finish(at, run, &input).await?;
+        self.finish(at, &world, run, &input).await?;
         let ended = world.check(at, &runs).await?;
         if let Some(saga) = &self.saga {
             saga.check(at, &ended)?;
         }
         Ok(world)
+    }
+
+    async fn finish(
+        &self,
+        at: &str,
+        world: &World<'_>,
+        run: &RunId,
+        input: &Value,
+    ) -> Result<(), Broken> {
+        match &self.saga {
+            Some(saga) => saga.finish(at, world, run).await,
+            None => world.finish(at, run, input).await.map(drop),
+        }
     }
 
     async fn go_on(
