@@ -13,6 +13,7 @@ use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
 use twice_ledger::{EffectFilter, EffectRow, Ledger};
 
+use super::decider::Decider;
 use super::effect_text;
 use super::exit::Exit;
 use super::given;
@@ -23,7 +24,7 @@ use super::run;
 use super::runs;
 use super::term::Column;
 use crate::engine::Engine;
-use crate::engine::operator::{Decision, Finding};
+use crate::engine::operator::Finding;
 use crate::view::{EffectDetail, EffectView, EntryView};
 
 /// List, show and settle effects.
@@ -115,9 +116,8 @@ pub(super) struct Resolve {
     /// How you know; recorded
     #[arg(long, value_name = "TEXT", value_parser = given::reason)]
     evidence: String,
-    /// Who decides (default: the user of this process)
-    #[arg(long, env = "USER", value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    decider: Decider,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -142,9 +142,8 @@ pub(super) struct Conflict {
     /// Why; recorded
     #[arg(long, value_name = "TEXT", value_parser = given::reason)]
     reason: String,
-    /// Who decides (default: the user of this process)
-    #[arg(long, env = "USER", value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    decider: Decider,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -297,7 +296,7 @@ impl Resolve {
         } else {
             Finding::Failed
         };
-        let decision = decision(&self.by, &self.evidence);
+        let decision = self.decider.decision(&self.evidence);
         let effect = engine.resolve(&effect.id, finding, &decision).await?;
         settled(out, engine.ledger().as_ref(), &effect, self.json).await?;
         engine.ledger().close().await;
@@ -314,7 +313,7 @@ impl Conflict {
             (false, true) => ConflictRule::Fail,
             (false, false) => ConflictRule::Renew,
         };
-        let decision = decision(&self.by, &self.reason);
+        let decision = self.decider.decision(&self.reason);
         let effect = engine.decide_conflict(&effect.id, rule, &decision).await?;
         settled(out, engine.ledger().as_ref(), &effect, self.json).await?;
         engine.ledger().close().await;
@@ -339,11 +338,6 @@ async fn settled(
         &format!("; its run {} may go on: `twice runs resume {}`", effect.run, effect.run),
     );
     Ok(())
-}
-
-fn decision(by: &Option<String>, why: &str) -> Decision {
-    let who = by.clone().unwrap_or_else(|| "unknown".to_owned());
-    Decision { who, why: why.to_owned() }
 }
 
 /// The effects of a run in the order in which they were first asked for.

@@ -8,13 +8,13 @@ use twice_core::ids::{Name, RunId};
 use twice_core::limits::PAGE_MAX;
 use twice_ledger::LockFilter;
 
+use super::decider::Decider;
 use super::exit::Exit;
 use super::given;
 use super::open::Place;
 use super::out::Out;
 use super::progress::Watch;
 use super::term::Column;
-use crate::engine::operator::Decision;
 use crate::view::LockView;
 
 /// List and release locks on business objects.
@@ -57,9 +57,8 @@ pub(super) struct Release {
     /// Why; recorded in the run that had it
     #[arg(long, value_name = "TEXT", value_parser = given::reason)]
     reason: String,
-    /// Who decides (default: the user of this process)
-    #[arg(long, env = "USER", value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    decider: Decider,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -142,9 +141,7 @@ impl Release {
         let lock = locks.into_iter().find(|lock| lock.name == *name).ok_or_else(|| {
             anyhow!("no run has the lock `{name}` on {object}\nfix: `twice locks list` shows them")
         })?;
-        let who = self.by.clone().unwrap_or_else(|| "unknown".to_owned());
-        let decision = Decision { who, why: self.reason.clone() };
-        let run = engine.unlock(&lock, &decision).await?;
+        let run = engine.unlock(&lock, &self.decider.decision(&self.reason)).await?;
         engine.ledger().close().await;
         if self.json {
             let released = serde_json::json!({

@@ -3,6 +3,7 @@
 
 mod check;
 mod crashtest;
+mod decider;
 mod demo;
 mod effect_text;
 mod effects;

@@ -10,6 +10,7 @@ use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
 use twice_ledger::{Ledger, LedgerError, RunFilter, RunRecord, progress_of};
 
+use super::decider::Decider;
 use super::exit::Exit;
 use super::given;
 use super::open::{self, Place};
@@ -107,9 +108,8 @@ pub(super) struct Decide {
     /// Why; recorded
     #[arg(long, value_name = "TEXT", value_parser = given::reason)]
     reason: String,
-    /// Who decides (default: the user of this process)
-    #[arg(long, env = "USER", value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    decider: Decider,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -370,8 +370,7 @@ impl Decide {
     }
 
     fn decision(&self) -> Decision {
-        let who = self.by.clone().unwrap_or_else(|| "unknown".to_owned());
-        Decision { who, why: self.reason.clone() }
+        self.decider.decision(&self.reason)
     }
 
     async fn release(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
