@@ -155,7 +155,7 @@ impl Reader<'_> {
         Ok(c)
     }
 
-    /// The character of one or two `\uXXXX`, the first of which starts at `start`.
+    /// The character of one or two escapes of four digits (`\u`), the first of which starts at `start`.
     fn unicode(&mut self, start: usize) -> Result<char, JsonError> {
         let first = self.hex4()?;
         if let Some(c) = char::from_u32(u32::from(first)) {
