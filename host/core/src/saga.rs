@@ -2,8 +2,11 @@
 //! the effects that undo it. A compensation is not a rollback: it is a business action of its own, with its own key, permit,
 //! receipt and failure.
 
+use std::collections::BTreeMap;
+
 use crate::effect::{Effect, State};
-use crate::event::{Compensation, OnUnknown};
+use crate::event::{Compensation, ConflictRule, OnUnknown};
+use crate::ids::{EffectId, Name};
 use crate::mutation;
 use crate::reconcile;
 use crate::time::Timestamp;
@@ -47,6 +50,47 @@ pub enum Settled {
     ByPerson,
     /// It happened, and the workflow does not say how to undo it.
     Stays,
+}
+
+/// Whether a run can still go back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WayBack {
+    /// It can: the point of no return is not passed, and will not be.
+    Open,
+    /// It is not known whether that effect happened, which is the point of no return.
+    Doubtful(EffectId),
+    /// That effect happened, and there is none.
+    Closed(EffectId),
+}
+
+/// Whether a run can still go back, by the effects of the step with the point of no return, which is `slot`.
+#[must_use]
+pub fn way_back<'a>(effects: impl IntoIterator<Item = &'a Effect>, slot: &Name) -> WayBack {
+    let mut found = WayBack::Open;
+    let asked = effects.into_iter().filter(|effect| effect.proposal.undoes.is_none());
+    for effect in asked.filter(|effect| effect.proposal.slot == *slot) {
+        match effect.state {
+            State::Confirmed => return WayBack::Closed(effect.id.clone()),
+            State::Requested | State::Unknown => found = WayBack::Doubtful(effect.id.clone()),
+            State::Proposed | State::Authorized | State::Failed => {}
+        }
+    }
+    found
+}
+
+/// The effects that undo others, oldest first, by those that they undo.
+#[must_use]
+pub fn undos<'a>(
+    effects: impl IntoIterator<Item = &'a Effect>,
+) -> BTreeMap<&'a EffectId, Vec<&'a Effect>> {
+    let mut undos: BTreeMap<&EffectId, Vec<&Effect>> = BTreeMap::new();
+    for effect in effects {
+        if let Some(undone) = &effect.proposal.undoes {
+            undos.entry(undone).or_default().push(effect);
+        }
+    }
+    undos.values_mut().for_each(|of| of.sort_by_key(|undo| undo.proposal.identity.generation));
+    undos
 }
 
 /// What is to be done about `effect`, whose outcome is known or cannot be found out but by a person. `undos` are the effects
@@ -104,6 +148,15 @@ fn after(
     match latest.state {
         State::Proposed | State::Authorized | State::Requested | State::Unknown => Next::Drive,
         State::Confirmed if latest.hold.is_some() => Next::Drive,
+        // It happened otherwise than asked for, and a person does not take it for an undoing.
+        State::Confirmed if is_rejected(latest) => Next::Stuck {
+            why: format!(
+                "effect {} ({}) was undone otherwise than asked for, and that does not stand: {}",
+                effect.id,
+                effect.proposal.idempotency_key,
+                latest.last_error.as_deref().unwrap_or("no reason recorded")
+            ),
+        },
         State::Confirmed if undos.len() == 1 && mutation::is("undo-again") => {
             Next::Propose { attempt: 2 }
         }
@@ -147,4 +200,9 @@ fn after(
 
 fn is_ordered_again(undo: &Effect) -> bool {
     undo.is_renewed_for(&undo.proposal.request_hash)
+}
+
+fn is_rejected(undo: &Effect) -> bool {
+    let decided = undo.decision_about(&undo.proposal.request_hash);
+    decided.is_some_and(|decided| decided.decision == ConflictRule::Fail)
 }

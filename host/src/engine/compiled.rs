@@ -33,10 +33,6 @@ pub struct Compiled {
     concurrent: bool,
     /// The nodes whose receipts conditions and fan-outs rest on.
     pub sources: BTreeSet<Name>,
-    /// The node and the slot whose effect is the point of no return, if there is one.
-    pub pivot: Option<(usize, Name)>,
-    /// Whether there is anything that could be undone.
-    pub undoes: bool,
 }
 
 impl Compiled {
@@ -49,13 +45,7 @@ impl Compiled {
         let related = graph.related().into_iter();
         let sees = related.map(|seen| seen.into_iter().map(name).collect()).collect();
         let (sources, concurrent) = (plan::sources(workflow), graph.is_concurrent(workflow));
-        let slots = || {
-            let nodes = workflow.nodes.iter().enumerate();
-            nodes.flat_map(|(at, node)| node.slots.iter().map(move |slot| (at, slot)))
-        };
-        let pivot = slots().find(|(_, slot)| slot.pivot).map(|(at, slot)| (at, slot.name.clone()));
-        let undoes = slots().any(|(_, slot)| slot.compensate.is_some());
-        Self { digest, graph, sees, concurrent, sources, pivot, undoes, nodes, definition }
+        Self { digest, graph, sees, concurrent, sources, nodes, definition }
     }
 
     /// The place of a node.

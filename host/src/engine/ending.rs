@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use twice_core::effect::{Effect, State};
+use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, EndCause, RunEvent};
 use twice_core::ids::EffectId;
 use twice_core::mutation;
 use twice_core::progress::{Compensating, StepId};
-use twice_core::saga::{self, Next, Settled};
+use twice_core::saga::{self, Next, Settled, WayBack};
 use twice_ledger::Recorded;
 use twice_workflow::plan::{self, Undoable};
 
@@ -20,7 +20,8 @@ use super::boundary::Boundary;
 use super::drive::{self, Stop};
 use super::observer::Progress;
 use super::resolve;
-use super::step::{self, StepContext, StepEnd};
+use super::session::Session;
+use super::step::{self, StepContext};
 use super::step_session::StepSession;
 use super::steps::Steps;
 
@@ -87,7 +88,7 @@ impl Ending<'_, '_> {
             Err(wait) => return Ok(Conclusion::Stopped(wait)),
         };
         let mut account = Account { persons: unsettled, ..Account::default() };
-        if self.steps.compiled.undoes {
+        if self.steps.compiled.definition.workflow.undoes() {
             let settled = effects.iter().all(|recorded| recorded.effect.state.is_final());
             let effects = match settled {
                 true => effects,
@@ -102,31 +103,27 @@ impl Ending<'_, '_> {
 
     /// Whether the run is behind its point of no return, where it can only go on.
     async fn look_at_pivot(&self) -> Result<Option<Conclusion>, EngineError> {
-        let Some((node, slot)) = &self.steps.compiled.pivot else { return Ok(None) };
+        let workflow = &self.steps.compiled.definition.workflow;
+        let Some((node, slot)) = workflow.pivot() else { return Ok(None) };
         if mutation::is("undo-past-pivot") {
             return Ok(None);
         }
-        let node = self.steps.compiled.nodes[*node].node.name.clone();
-        let step = StepId { node, visit: 1, element: None };
+        let step = StepId { node: node.name.clone(), visit: 1, element: None };
         let session = &self.steps.session;
         let context = self.steps.context(&step)?;
         let stop = step::reconcile(Arc::clone(session), context, step.clone()).await?;
         let effects = session.effects_of(&step).await?;
-        let of_pivot = |effect: &&Arc<Effect>| {
-            effect.proposal.slot == *slot && effect.proposal.undoes.is_none()
-        };
-        let passed = effects.iter().filter(of_pivot).find(|e| e.state == State::Confirmed);
-        Ok(match (passed, stop) {
-            (Some(_), _) if self.cause != EndCause::Failed => Some(Conclusion::GoOn),
-            (Some(pivot), _) => Some(Conclusion::Stuck(format!(
-                "{}; it has passed its point of no return (effect {}), so nothing is undone and it can only go on. Mend what it failed of, then `twice runs retry {} --reason 'WHY'`",
+        let way_back = saga::way_back(effects.iter().map(AsRef::as_ref), &slot.name);
+        Ok(match (way_back, stop) {
+            (WayBack::Closed(_), _) if self.cause != EndCause::Failed => Some(Conclusion::GoOn),
+            (WayBack::Closed(pivot), _) => Some(Conclusion::Stuck(format!(
+                "{}; it has passed its point of no return (effect {pivot}), so nothing is undone and it can only go on. Mend what it failed of, then `twice runs retry {} --reason 'WHY'`",
                 self.why,
-                pivot.id,
                 session.id()
             ))),
             // Nothing may be undone while the way back may be closed.
-            (None, Some(stop)) => Some(Conclusion::Stopped(stop)),
-            (None, None) => None,
+            (WayBack::Doubtful(_), Some(stop)) => Some(Conclusion::Stopped(stop)),
+            (WayBack::Doubtful(_), None) | (WayBack::Open, _) => None,
         })
     }
 
@@ -142,13 +139,9 @@ impl Ending<'_, '_> {
             let context = self.steps.context(&id)?;
             settling.push(step::settle(Arc::clone(&self.steps.session), context, id));
         }
-        let ends: Vec<StepEnd> = stream::iter(settling).buffered(AT_ONCE).try_collect().await?;
-        let mut stops = Vec::new();
-        for end in ends {
-            if let StepEnd::Stopped(stop) = end {
-                stops.push(stop);
-            }
-        }
+        let stops: Vec<Option<Stop>> =
+            stream::iter(settling).buffered(AT_ONCE).try_collect().await?;
+        let stops: Vec<Stop> = stops.into_iter().flatten().collect();
         let first = Stop::first(&stops);
         if let Some(wait @ Stop::Wait { .. }) = first
             && !mutation::is("undo-before-reconciled")
@@ -164,16 +157,17 @@ impl Ending<'_, '_> {
         effects: &[Recorded],
         account: &mut Account,
     ) -> Result<Option<Stop>, EngineError> {
-        let undone_by = |id: &EffectId| {
-            effects.iter().any(|other| other.effect.proposal.undoes.as_ref() == Some(id))
-        };
+        let session = Arc::clone(&self.steps.session);
+        let undos = saga::undos(effects.iter().map(|recorded| &recorded.effect));
         let mut asked = Vec::new();
         for recorded in effects.iter().filter(|recorded| recorded.effect.proposal.undoes.is_none())
         {
             let effect = &recorded.effect;
-            match effect.state {
-                State::Failed if !undone_by(&effect.id) => {}
-                State::Confirmed if effect.proposal.compensation.is_none() => {
+            let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);
+            let resolved = is_resolved(&session, &effect.id);
+            match saga::next(effect, undos, resolved, session.now()) {
+                Next::Settled(Settled::NotHappened) => {}
+                Next::Settled(Settled::Stays) => {
                     account.stays += usize::from(!effect.contract().read);
                 }
                 _ => asked.push(recorded),
@@ -183,8 +177,7 @@ impl Ending<'_, '_> {
             return Ok(None);
         }
         self.begin();
-        let (session, compiled) =
-            (Arc::clone(&self.steps.session), Arc::clone(&self.steps.compiled));
+        let compiled = Arc::clone(&self.steps.compiled);
         let (workflow, graph) = (&compiled.definition.workflow, &compiled.graph);
         let undoables: Vec<Undoable> = asked
             .iter()
@@ -221,8 +214,7 @@ impl Ending<'_, '_> {
             for (step, end) in ends {
                 match end {
                     Undone::Settled(Settled::Undone | Settled::ByPerson) => account.undone += 1,
-                    Undone::Settled(Settled::Stays) => account.stays += 1,
-                    Undone::Settled(Settled::NotHappened) => {}
+                    Undone::Settled(Settled::Stays | Settled::NotHappened) => {}
                     Undone::Stopped(wait @ Stop::Wait { .. }) => waits.push(wait),
                     Undone::Stopped(Stop::Person { why }) => {
                         account.persons.push(why);
@@ -295,6 +287,11 @@ pub(super) fn of_record(compensating: &Compensating) -> (EndCause, String) {
     (compensating.cause, compensating.why.clone())
 }
 
+/// Whether a person said that nothing is left to undo of an effect.
+fn is_resolved(session: &Session, id: &EffectId) -> bool {
+    session.progress(|progress| progress.undo_resolved.contains(id))
+}
+
 /// Undoes one effect, as far as that can be done now.
 async fn undo_one(
     mut session: StepSession,
@@ -305,8 +302,8 @@ async fn undo_one(
     step::load(&mut session).await?;
     let end = loop {
         let Some(effect) = session.effect(&id) else { break Undone::Settled(Settled::NotHappened) };
-        let resolved = session.progress(|progress| progress.undo_resolved.contains(&id));
-        let undos = session.undos_of(&id);
+        let resolved = is_resolved(&session, &id);
+        let undos = saga::undos(session.all_effects()).remove(&id).unwrap_or_default();
         let latest = undos.last().map(|undo| undo.id.clone());
         let attempt = match saga::next(effect, &undos, resolved, session.now()) {
             Next::Settled(settled) => break Undone::Settled(settled),

@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use serde_json::Value;
 use twice_core::ids::{Name, RunId};
 use twice_core::time::Timestamp;
-use twice_ledger::{LedgerError, LockRow, Locked, ObjectLock, Unlock, Waits};
+use twice_ledger::{LockRow, Locked, ObjectLock, Unlock, Waits};
 use twice_workflow::model::Lock;
 
 use super::boundary::Boundary;
@@ -94,13 +93,8 @@ impl Engine {
     /// [`LedgerError::State`] when a worker holds that run; [`LedgerError::Absent`] when it has the lock no longer;
     /// [`EngineError::HoldsSecret`].
     pub async fn unlock(&self, held: &LockRow, decision: &Decision) -> Result<RunId, EngineError> {
-        let run = self.parts.ledger.run(&held.run).await?;
-        let run =
-            run.ok_or_else(|| LedgerError::Absent { what: "run", id: held.run.to_string() })?;
-        let definition = self.pinned(&run.id, &run.definition).await?;
-        self.learn_secrets(&definition);
-        self.refuse_secret("the decision's author", &Value::from(decision.who.as_str()))?;
-        self.refuse_secret("the decision's reason", &Value::from(decision.why.as_str()))?;
+        let run = self.record(&held.run).await?;
+        self.refuse_secrets_of(&run, decision).await?;
         let unlock = Unlock {
             run: held.run.clone(),
             name: held.name.clone(),

@@ -224,7 +224,8 @@ impl Engine {
             );
         }
         let at = self.parts.clock.now();
-        let (entries, effects) = renewals(&*self.parts.ledger, &run, decision, at).await?;
+        let failed = failed_effects(&*self.parts.ledger, id).await?;
+        let (entries, effects) = renewals(failed, run.fence, decision, at)?;
         let renewed = effects.len();
         let event = Some(retried(decision));
         self.write_decision(&run, entries, effects, decision, event, at).await?;
@@ -307,19 +308,22 @@ pub(super) async fn try_again(
     decision: &Decision,
     at: Timestamp,
 ) -> Result<(), EngineError> {
-    let (entries, effects) = renewals(ledger, run, decision, at).await?;
+    let failed = failed_effects(ledger, &run.id).await?;
+    let (entries, effects) = renewals(failed, run.fence, decision, at)?;
     write(ledger, run, entries, effects, Some(retried(decision)), at).await
 }
 
-/// The entries by which the effects of a run that failed may be requested anew, and those effects.
-async fn renewals(
-    ledger: &dyn Ledger,
-    run: &RunRecord,
+/// The entries by which effects that failed may be requested anew, and those effects.
+///
+/// # Errors
+/// [`EngineError::History`].
+pub(super) fn renewals(
+    mut effects: Vec<Effect>,
+    fence: Fence,
     decision: &Decision,
     at: Timestamp,
 ) -> Result<(Vec<NewEntry>, Vec<Effect>), EngineError> {
     let mut entries = Vec::new();
-    let mut effects = failed_effects(ledger, &run.id).await?;
     for effect in &mut effects {
         let event = EffectEvent::ConflictDecided(ConflictDecision {
             decision: ConflictRule::Renew,
@@ -327,13 +331,16 @@ async fn renewals(
             why: decision.why.clone(),
             requested_hash: effect.proposal.request_hash.clone(),
         });
-        add(effect, &mut entries, run.fence, at, event)?;
+        add(effect, &mut entries, fence, at, event)?;
     }
     Ok((entries, effects))
 }
 
 /// The effects of a run that failed and were not renewed yet.
-async fn failed_effects(ledger: &dyn Ledger, id: &RunId) -> Result<Vec<Effect>, EngineError> {
+pub(super) async fn failed_effects(
+    ledger: &dyn Ledger,
+    id: &RunId,
+) -> Result<Vec<Effect>, EngineError> {
     let mut filter = EffectFilter {
         run: Some(id.clone()),
         state: Some(State::Failed),

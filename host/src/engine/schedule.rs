@@ -273,7 +273,6 @@ impl<'e> Schedule<'e> {
                 self.known.remove(&id);
                 self.expired.remove(&id);
             }
-            StepEnd::Settled => {}
             StepEnd::Stopped(stop) => {
                 self.stopped.insert(id, stop);
             }

@@ -114,8 +114,6 @@ pub(super) enum StepEnd {
     Retry(Timestamp, String),
     /// It failed for good; that is recorded.
     Failed,
-    /// Everything that it asked for is explained; it does not run any more.
-    Settled,
 }
 
 /// Runs one step.
@@ -176,7 +174,7 @@ pub(super) async fn run(
     failed(session, &context, attempt, cause, deadline).await
 }
 
-/// Settles what a step asked for that does not run any more, as the run fails or ends elsewhere.
+/// Settles what a step asked for that does not run any more, as the run does not go on. Why not, if some of it cannot be now.
 ///
 /// # Errors
 /// As [`run`].
@@ -184,14 +182,11 @@ pub(super) async fn settle(
     session: Arc<Session>,
     context: StepContext,
     id: StepId,
-) -> Result<StepEnd, EngineError> {
+) -> Result<Option<Stop>, EngineError> {
     let mut session = context.session(session, id, None);
     load(&mut session).await?;
     let unsent = |_: &EffectId| "the run failed before it was sent";
-    Ok(match settle_outstanding(&mut session, &context, unsent).await? {
-        Some(stop) => StepEnd::Stopped(stop),
-        None => StepEnd::Settled,
-    })
+    settle_outstanding(&mut session, &context, unsent).await
 }
 
 /// Finds out what became of what a step asked for, as far as that is not known.

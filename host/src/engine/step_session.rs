@@ -79,14 +79,6 @@ impl StepSession {
         self.effects.values().map(AsRef::as_ref)
     }
 
-    /// The effects that undo one of this step, oldest first.
-    pub(super) fn undos_of(&self, id: &EffectId) -> Vec<&Effect> {
-        let of = |effect: &&Effect| effect.proposal.undoes.as_ref() == Some(id);
-        let mut undos: Vec<&Effect> = self.all_effects().filter(of).collect();
-        undos.sort_by_key(|undo| undo.proposal.identity.generation);
-        undos
-    }
-
     /// Records something about an effect, in memory.
     ///
     /// # Errors

@@ -1,14 +1,15 @@
 //! What a person decides about the way back of a run: that it is taken, tried again, or settled by other means.
 
 use twice_core::chain::{Content, NewEntry};
-use twice_core::effect::{Effect, State};
-use twice_core::event::{ConflictDecision, ConflictRule, EffectEvent, RunEvent};
+use twice_core::effect::Effect;
+use twice_core::event::RunEvent;
 use twice_core::ids::{EffectId, RunId};
+use twice_core::progress::StepId;
 use twice_core::run::RunState;
-use twice_core::saga::{self, Next};
+use twice_core::saga::{self, Next, WayBack};
 use twice_ledger::{Cancel, LedgerError, RunRecord, effects_of, progress_of};
 
-use super::operator::{Decision, DecisionError, released};
+use super::operator::{Decision, DecisionError, failed_effects, released, renewals};
 use super::{Engine, EngineError};
 
 impl Engine {
@@ -20,32 +21,20 @@ impl Engine {
     pub async fn cancel(&self, id: &RunId, decision: &Decision) -> Result<RunRecord, EngineError> {
         let run = self.record(id).await?;
         self.refuse_secrets_of(&run, decision).await?;
-        if let Some(pivot) = self.pivot_passed(&run).await? {
-            tracing::info!(%id, %pivot, "not cancelled");
-            return Err(refused(
-                &run,
-                "it has passed its point of no return, and can only go on; `twice runs show` tells which effect that was",
-            ));
+        if matches!(self.way_back(&run).await?, WayBack::Closed(_)) {
+            return Err(refused(&run, "it has passed its point of no return, and can only go on"));
         }
         let cancel = Cancel { who: decision.who.clone(), why: decision.why.clone() };
         self.parts.ledger.request_cancel(id, &cancel, self.parts.clock.now()).await?;
         self.record(id).await
     }
 
-    async fn pivot_passed(&self, run: &RunRecord) -> Result<Option<EffectId>, EngineError> {
+    async fn way_back(&self, run: &RunRecord) -> Result<WayBack, EngineError> {
         let definition = self.pinned(&run.id, &run.definition).await?;
-        let pivot = definition.workflow.nodes.iter().find_map(|node| {
-            let slot = node.slots.iter().find(|slot| slot.pivot)?;
-            Some((node.name.clone(), slot.name.clone()))
-        });
-        let Some((node, slot)) = pivot else { return Ok(None) };
-        let step = twice_core::progress::StepId { node, visit: 1, element: None };
+        let Some((node, slot)) = definition.workflow.pivot() else { return Ok(WayBack::Open) };
+        let step = StepId { node: node.name.clone(), visit: 1, element: None };
         let effects = self.parts.ledger.step_effects(&run.id, &step).await?;
-        let passed = effects.into_iter().find(|effect| {
-            let proposal = &effect.proposal;
-            proposal.slot == slot && proposal.undoes.is_none() && effect.state == State::Confirmed
-        });
-        Ok(passed.map(|effect| effect.id))
+        Ok(saga::way_back(&effects, &slot.name))
     }
 
     /// Has the compensations tried again that failed for good, as new actions, recorded as this person's decision.
@@ -55,40 +44,23 @@ impl Engine {
         decision: &Decision,
     ) -> Result<(), EngineError> {
         let at = self.parts.clock.now();
-        let mut entries = Vec::new();
-        let mut renewed = Vec::new();
-        for recorded in effects_of(&*self.parts.ledger, &run.id).await?.into_values() {
-            let mut undo = recorded.effect;
-            let refused = undo.proposal.undoes.is_some() && undo.state == State::Failed;
-            if !refused || undo.is_renewed() {
-                continue;
-            }
-            let event = EffectEvent::ConflictDecided(ConflictDecision {
-                decision: ConflictRule::Renew,
-                who: decision.who.clone(),
-                why: decision.why.clone(),
-                requested_hash: undo.proposal.request_hash.clone(),
-            });
-            undo.apply(&event, run.fence, at)
-                .map_err(|source| EngineError::History { effect: undo.id.to_string(), source })?;
-            entries
-                .push(NewEntry { content: Content::Effect { effect: undo.id.clone(), event }, at });
-            renewed.push(undo);
-        }
+        let mut failed = failed_effects(&*self.parts.ledger, &run.id).await?;
+        failed.retain(|effect| effect.proposal.undoes.is_some());
+        let (entries, renewed) = renewals(failed, run.fence, decision, at)?;
         let event = Some(released(decision));
         self.write_decision(run, entries, renewed, decision, event, at).await
     }
 
-    /// Records that effects which could not be undone are settled by other means: the one that is named, or all that are stuck.
-    /// The run goes on with its way back. Returns which they are.
+    /// Records that effects which could not be undone are settled by other means: the one that is named, or all whose undoing
+    /// was refused for good. The run goes on with its way back. Returns which they are.
     ///
     /// # Errors
-    /// [`LedgerError::State`] when the run is not stuck, or none of its effects is; [`DecisionError::NotNow`] when the one that
-    /// is named is not one of those.
+    /// [`LedgerError::State`] when the run is not stuck, or nothing of it was refused for good;
+    /// [`DecisionError::NoEffect`], [`DecisionError::NotNow`] when there is nothing to undo about the one that is named.
     pub async fn resolve_undo(
         &self,
         id: &RunId,
-        effect: Option<&EffectId>,
+        named: Option<&EffectId>,
         decision: &Decision,
     ) -> Result<Vec<EffectId>, DecisionError> {
         let run = self.record(id).await?;
@@ -98,44 +70,28 @@ impl Engine {
         let progress = progress_of(&*self.parts.ledger, &run).await?;
         let now = self.parts.clock.now();
         let all = effects_of(&*self.parts.ledger, id).await?;
-        let undos_of = |id: &EffectId| {
-            let of = all.values().map(|recorded| &recorded.effect);
-            let mut undos: Vec<&Effect> =
-                of.filter(|undo| undo.proposal.undoes.as_ref() == Some(id)).collect();
-            undos.sort_by_key(|undo| undo.proposal.identity.generation);
-            undos
+        let undos = saga::undos(all.values().map(|recorded| &recorded.effect));
+        let next = |effect: &Effect| {
+            let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);
+            saga::next(effect, undos, progress.undo_resolved.contains(&effect.id), now)
         };
-        let stuck = |effect: &&Effect| {
-            let resolved = progress.undo_resolved.contains(&effect.id);
-            let next = saga::next(effect, &undos_of(&effect.id), resolved, now);
-            matches!(next, Next::Stuck { .. }) || matches!(next, Next::Propose { .. })
-        };
-        let asked = all.values().map(|recorded| &recorded.effect);
-        let asked = asked.filter(|effect| effect.proposal.undoes.is_none());
-        let found: Vec<EffectId> = match effect {
-            Some(named) => {
-                let named = all.get(named).map(|recorded| &recorded.effect);
-                let named = named.ok_or_else(|| match effect {
-                    Some(id) => DecisionError::NoEffect(id.clone()),
-                    None => DecisionError::from(refused(&run, "it has no effects")),
-                })?;
-                if !stuck(&named) {
-                    return Err(DecisionError::NotNow {
-                        effect: named.id.clone(),
-                        state: named.state.to_string(),
-                        rule: "there is nothing to undo about it, or it was undone; `twice runs show` tells what the run is stuck at",
-                    });
-                }
-                vec![named.id.clone()]
+        let found: Vec<EffectId> = if let Some(named) = named {
+            let effect = all.get(named).map(|recorded| &recorded.effect);
+            let effect = effect.ok_or_else(|| DecisionError::NoEffect(named.clone()))?;
+            // One that could not even be asked to be undone is as it was.
+            if !matches!(next(effect), Next::Stuck { .. } | Next::Propose { .. }) {
+                return Err(DecisionError::NotNow {
+                    effect: named.clone(),
+                    state: effect.state.to_string(),
+                    rule: "there is nothing to undo about it, or it was undone; `twice runs show` tells what the run is stuck at",
+                });
             }
-            None => {
-                let refused_for_good = |effect: &&Effect| {
-                    let resolved = progress.undo_resolved.contains(&effect.id);
-                    let undos = undos_of(&effect.id);
-                    matches!(saga::next(effect, &undos, resolved, now), Next::Stuck { .. })
-                };
-                asked.filter(refused_for_good).map(|effect| effect.id.clone()).collect()
-            }
+            vec![named.clone()]
+        } else {
+            let asked = all.values().map(|recorded| &recorded.effect);
+            let asked = asked.filter(|effect| effect.proposal.undoes.is_none());
+            let stuck = asked.filter(|effect| matches!(next(effect), Next::Stuck { .. }));
+            stuck.map(|effect| effect.id.clone()).collect()
         };
         if found.is_empty() {
             return Err(refused(&run, "name the effect that it is stuck at with `--effect`").into());

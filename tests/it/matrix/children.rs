@@ -250,6 +250,35 @@ fn a_run_that_fails_cancels_its_child_and_waits_until_that_is_over() {
     });
 }
 
+/// What was undone is nothing to go on from: the child of a run that is tried again stays failed.
+#[test]
+fn a_child_that_was_undone_is_not_gone_on_with() {
+    run(async {
+        let slot = child_of("parcel", "/input/order");
+        let pay = twice_tests::undoing::undone_refund("/input/order", "", "");
+        let child = named("parcel", "", &[("pay", &pay), ("last", "after = [\"pay\"]")]);
+        let files = [named("bundle", "", &[("send", &slot)]), child];
+        let tool = twice_tests::undoing::payments_and_back(Class::KeyLookup);
+        let host = Host::start(Setup::new(&[&files[0], &files[1]]).tool(tool)).await;
+        let fatal = json!({ "do": "fatal", "message": "no use" });
+        let mut input = each(&[("pay", vec![refund(ORDER)]), ("last", vec![fatal])]);
+        input["order"] = json!(ORDER);
+        waits(host.run("run-1", bundle(ORDER, &input)).await);
+        for retried in [false, true] {
+            if retried {
+                assert_eq!(host.engine.retry(&run_id("run-1"), &decision()).await.unwrap(), 1);
+            }
+            let end = host.finish_family("run-1").await;
+            assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
+            let child = host.children("run-1").await.remove(0);
+            assert_eq!(child.state, RunState::Failed, "{:?}", child.reason);
+            let (made, undone) =
+                (host.counted("refund").await, host.counted("reverse_refund").await);
+            assert_eq!((made.effects, undone.effects), (1, 1), "{made:?} {undone:?}");
+        }
+    });
+}
+
 /// What a child had confirmed before it failed does not happen again when its parent is ordered to be tried again.
 #[test]
 fn a_child_is_tried_again_with_its_parent() {

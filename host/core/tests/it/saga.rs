@@ -10,7 +10,7 @@ use twice_core::event::{
     Proposal,
 };
 use twice_core::identity::{KeyFormat, RequestHash};
-use twice_core::saga::{Next, Settled, next};
+use twice_core::saga::{Next, Settled, WayBack, next, undos, way_back};
 use twice_core::time::Timestamp;
 
 use crate::fixtures::{
@@ -266,6 +266,62 @@ fn an_undo_that_is_held_for_a_decision_is_not_done() {
     apply(&mut held, &EffectEvent::Conflicted(conflict), START);
     assert!(matches!(held.hold, Some(Hold::Conflict(_))));
     assert_eq!(word(&effect, &[&held], false, LATE), "drive");
+}
+
+/// A person who does not let it stand that something else was done than asked for says that nothing is undone.
+#[test]
+fn an_undo_that_a_person_rejects_is_none() {
+    let effect = effect(State::Confirmed, Some(compensation(OnUnknown::Hold, RETRY)));
+    for (rule, expected) in [(ConflictRule::Keep, "undone"), (ConflictRule::Fail, "stuck")] {
+        let mut undo = undo(1, State::Confirmed, Ordered::No, false);
+        let decision = ConflictDecision {
+            decision: rule,
+            who: "ada".to_owned(),
+            why: "another amount".to_owned(),
+            requested_hash: undo.proposal.request_hash.clone(),
+        };
+        apply(&mut undo, &EffectEvent::ConflictDecided(decision), START);
+        assert_eq!(word(&effect, &[&undo], false, LATE), expected, "{rule:?}");
+        assert_eq!(word(&effect, &[&undo], true, LATE), "by person");
+    }
+}
+
+#[test]
+fn the_way_back_is_closed_by_the_pivot_alone() {
+    use State::{Authorized, Confirmed, Failed, Proposed, Requested, Unknown};
+    let slot = name("refund");
+    for (state, word) in [
+        (Proposed, "open"),
+        (Authorized, "open"),
+        (Requested, "doubtful"),
+        (Unknown, "doubtful"),
+        (Confirmed, "closed"),
+        (Failed, "open"),
+    ] {
+        let of = |effects: &[Effect]| match way_back(effects, &slot) {
+            WayBack::Open => "open",
+            WayBack::Doubtful(_) => "doubtful",
+            WayBack::Closed(_) => "closed",
+        };
+        let pivot = effect(state, None);
+        assert_eq!(of(std::slice::from_ref(&pivot)), word, "{state}");
+        // Neither what undoes something, nor what was asked for through another slot.
+        let undoing = undo(1, Confirmed, Ordered::No, false);
+        let mut other = effect(Confirmed, None);
+        other.proposal.slot = name("notify");
+        assert_eq!(of(&[undoing, pivot, other]), word, "{state}");
+    }
+}
+
+#[test]
+fn what_undoes_an_effect_is_told_oldest_first() {
+    let effect = effect(State::Confirmed, None);
+    let [first, second] = [1, 2].map(|n| undo(n, State::Failed, Ordered::No, false));
+    let all = undos([&second, &effect, &first]);
+    assert_eq!(all.len(), 1);
+    let of: Vec<u32> =
+        all[&effect.id].iter().map(|undo| undo.proposal.identity.generation).collect();
+    assert_eq!(of, [1, 2]);
 }
 
 #[test]

@@ -102,6 +102,20 @@ pub struct Node {
 }
 
 impl Workflow {
+    /// The node and the slot whose effect is the point of no return, if there is one.
+    #[must_use]
+    pub fn pivot(&self) -> Option<(&Node, &Slot)> {
+        let slots =
+            self.nodes.iter().flat_map(|node| node.slots.iter().map(move |slot| (node, slot)));
+        slots.into_iter().find(|(_, slot)| slot.pivot)
+    }
+
+    /// Whether any of its effects can be undone.
+    #[must_use]
+    pub fn undoes(&self) -> bool {
+        self.nodes.iter().flat_map(|node| &node.slots).any(|slot| slot.compensate.is_some())
+    }
+
     /// The workflows that its slots start.
     pub fn children(&self) -> impl Iterator<Item = &Name> {
         let slots = self.nodes.iter().flat_map(|node| &node.slots);
