@@ -7,6 +7,7 @@ use twice::engine::RunEnd;
 use twice::engine::boundary::{Boundaries, Boundary};
 use twice::engine::operator::{Decision, Finding};
 use twice::engine::{StartRun, StartedRun};
+use twice_core::effect::State;
 use twice_core::event::{RunEvent, StepFailure};
 use twice_core::run::{Priority, RunState};
 use twice_core::time::Clock as _;
@@ -249,6 +250,34 @@ fn a_worker_that_vanishes_between_lock_and_proposal_leaves_the_lock_with_its_run
             assert_eq!(turns, 1, "{}: {asked:?}", boundary.as_str());
             assert_eq!(host.counted("refund").await.effects, 4, "{}", boundary.as_str());
         }
+    });
+}
+
+/// Else the run that goes on could find another object, and lock that one too. What is written first stands first in the
+/// chain, so this tells also of an order in which no worker happened to vanish.
+#[test]
+fn what_an_object_was_found_in_is_durable_before_the_lock_on_it_is() {
+    run(async {
+        let reserve = slot("reserve", "/input/first", "");
+        let settle = slot("settle", "/receipts/reserve/refund/external_id", LOCK);
+        let settle = format!("after = [\"reserve\"]\n{settle}");
+        let nodes = [("reserve", reserve.as_str()), ("settle", settle.as_str())];
+        let host = Arc::new(Host::start(setup(Class::KeyLookup, WINDOWS, "", &nodes)).await);
+        let steps = [("reserve", vec![refund("order-1")]), ("settle", vec![refund("order-1")])];
+        let mut input = each(&steps);
+        input["first"] = json!("order-1");
+        assert!(host.crash_run("run-1", input, Boundary::AfterLock, 1).await);
+        let reserved = host.effect("run-1").await;
+        assert_eq!(reserved.state, State::Confirmed);
+        let id = reserved.receipt.unwrap().external_id.unwrap();
+        assert_eq!(locked(&host, "run-1").await, [(id, None)]);
+        let kinds: Vec<String> =
+            host.history("run-1").await.into_iter().map(|entry| entry.kind).collect();
+        let place = |kind: &str| kinds.iter().position(|found| found == kind);
+        assert!(place("confirmed").unwrap() < place("object_locked").unwrap(), "{kinds:?}");
+        host.outlive_lease().await;
+        completed(host.finish("run-1", Pace::Jump).await);
+        assert_eq!(locked(&host, "run-1").await.len(), 1);
     });
 }
 
