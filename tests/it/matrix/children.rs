@@ -53,6 +53,16 @@ async fn check_listed(host: &Host) {
     assert_eq!(ours.count(), 0, "{listed:?}");
 }
 
+/// I3: no child was started that its parent has not asked for on record, wherever whoever vanished.
+async fn check_requested(host: &Host, at: &str) {
+    for child in host.children("run-1").await {
+        let asked = child.parent.unwrap().effect;
+        let effects = host.effects("run-1").await;
+        let requested = effects.iter().find(|effect| effect.id == asked);
+        assert!(requested.is_some_and(|effect| !effect.attempts.is_empty()), "{at}: {effects:?}");
+    }
+}
+
 /// The only child of a run that sent one parcel is over, and did what it was asked for, once.
 async fn check_one_parcel(host: &Host, at: &str) {
     let children = host.children("run-1").await;
@@ -386,6 +396,7 @@ async fn check(boundary: Boundary, nth: u32, who: Who) -> bool {
         let whose = if who == Who::ParentAgain { "run-1" } else { child.as_str() };
         host.crash_resume(whose, boundary, nth).await
     };
+    check_requested(&host, &at).await;
     check_listed(&host).await;
     host.outlive_lease().await;
     check_listed(&host).await;
