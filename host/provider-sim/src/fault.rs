@@ -213,7 +213,8 @@ impl Fault {
             Self::PauseBeforeReplyUntil => (
                 "pause_before_reply_until",
                 Takes::File,
-                "waits between the commit and the answer until this file exists or `POST /_sim/continue` is called",
+                "waits between the commit and the answer until this file exists, `POST /_sim/continue` is called or \
+                 the client is gone",
             ),
         }
     }

@@ -206,7 +206,10 @@ impl Work<'_> {
             tokio::time::sleep(ms).await;
         }
         if let Some(fired) = app.switches.fire(Fault::PauseBeforeReplyUntil, "POST", path).await?
-            && !pause(app, fired.value.as_str().map(Path::new), continued).await
+            && !tokio::select! {
+                told = pause(app, fired.value.as_str().map(Path::new), continued) => told,
+                () = self.replier.gone() => true,
+            }
         {
             return self.replier.reset(app).await;
         }

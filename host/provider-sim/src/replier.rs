@@ -20,6 +20,13 @@ impl Replier {
         (Self { seq, operation, client: Some(client) }, reply)
     }
 
+    /// Waits until nobody waits for the answer any more.
+    pub(crate) async fn gone(&mut self) {
+        if let Some(client) = &mut self.client {
+            client.closed().await;
+        }
+    }
+
     pub(crate) async fn answer(&mut self, app: &App, answer: Answer) -> Result<(), StoreError> {
         let Some(client) = self.client.take() else { return Ok(()) };
         let outcome = match (client.is_closed(), answer.replayed) {

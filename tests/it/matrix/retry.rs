@@ -73,8 +73,7 @@ fn a_provider_that_hangs_is_let_go_of_when_the_request_s_own_time_is_up() {
         assert_eq!(host.listed("run-1").await[0].state, State::Unknown);
         host.engine.settle_late().await;
 
-        // The provider finds nobody to answer: the connection was closed, not left open.
-        host.sim.go_on();
+        // The provider finds nobody to answer, though nothing has it go on: the connection was closed, not left open.
         let settled = host.sim.wait(WaitFor::Settled, 1, Some("refund"), Duration::from_secs(30));
         assert!(settled.await.unwrap());
         let requests = host.sim.requests(0).await.unwrap();
