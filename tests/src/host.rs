@@ -189,16 +189,7 @@ impl Host {
         let id = run_id(id);
         let mut end = self.engine.standing(&id).await.expect("the run exists");
         for _ in 0..RESUMES_MAX {
-            let until = match &end {
-                RunEnd::Waiting { until, .. } => *until,
-                RunEnd::Elsewhere => self.lease_end(&id).await,
-                RunEnd::Completed(_)
-                | RunEnd::Failed { .. }
-                | RunEnd::Cancelled { .. }
-                | RunEnd::Stuck { .. }
-                | RunEnd::Halted { .. }
-                | RunEnd::Quarantined => return end,
-            };
+            let Some(until) = self.goes_on(&id, &end).await else { return end };
             self.pass_until(until, pace).await;
             end = self.engine.resume(&id, false).await.expect("the executor can go on");
         }
@@ -213,16 +204,7 @@ impl Host {
         let id = run_id(id);
         let mut end = self.engine.standing(&id).await.expect("the run exists");
         for _ in 0..RESUMES_MAX {
-            let until = match &end {
-                RunEnd::Waiting { until, .. } => *until,
-                RunEnd::Elsewhere => self.lease_end(&id).await,
-                RunEnd::Completed(_)
-                | RunEnd::Failed { .. }
-                | RunEnd::Cancelled { .. }
-                | RunEnd::Stuck { .. }
-                | RunEnd::Halted { .. }
-                | RunEnd::Quarantined => return end,
-            };
+            let Some(until) = self.goes_on(&id, &end).await else { return end };
             let others = self.engine.resume_descendants(&id, false).await;
             let others = others.expect("the executor can go on");
             let blocked = |end: &RunEnd| matches!(end, RunEnd::Waiting { why, .. } if why.starts_with(NEEDS_PERSON));
@@ -333,6 +315,20 @@ impl Host {
         match pace {
             Pace::Jump => self.advance(ms).await,
             Pace::Real => tokio::time::sleep(Duration::from_millis(ms + 1)).await,
+        }
+    }
+
+    /// When a run goes on that came to this, if it does.
+    async fn goes_on(&self, id: &RunId, end: &RunEnd) -> Option<Timestamp> {
+        match end {
+            RunEnd::Waiting { until, .. } => Some(*until),
+            RunEnd::Elsewhere => Some(self.lease_end(id).await),
+            RunEnd::Completed(_)
+            | RunEnd::Failed { .. }
+            | RunEnd::Cancelled { .. }
+            | RunEnd::Stuck { .. }
+            | RunEnd::Halted { .. }
+            | RunEnd::Quarantined => None,
         }
     }
 

@@ -84,42 +84,8 @@ pub fn payments(class: Class, windows: Windows) -> String {
     if class == Class::Read {
         return model(windows);
     }
-    let Windows { timeout, settle, horizon, retention, attempts } = windows;
-    let key = if class.has_key() {
-        format!(
-            r#"
-[operation.refund.key]
-header = "Idempotency-Key"
-format = "uuid"
-retention = "{retention}"
-basis = "first_send"
-replay = "first_answer"
-mismatch = [{{ status = 422, pointer = "/error/code", equals = "idempotency_key_reused" }}]
-in_flight = [{{ status = 409, pointer = "/error/code", equals = "idempotency_key_in_use" }}]
-replayed = [{{ header = "idempotent-replayed", equals = "true" }}]
-"#
-        )
-    } else {
-        String::new()
-    };
-    let lookup = class.consistency().map_or_else(String::new, |consistency| {
-        format!(
-            r#"
-[operation.refund.lookup]
-by = "reference"
-consistency = {consistency}
-method = "GET"
-path = "/v1/refunds"
-query = {{ reference = "{{/effect_id}}" }}
-headers = {{ Authorization = "Bearer {{secret:api-key}}" }}
-items = "/data"
-matches = {{ "/reference" = "/effect_id" }}
-external_id = "/id"
-"#
-        )
-    });
-    let no_key = if class.has_key() { "" } else { "key = \"none\"" };
-    let no_lookup = if class.consistency().is_some() { "" } else { "lookup = \"none\"" };
+    let limits = limits(class, windows);
+    let (key, lookup) = (key("refund", class, windows), lookup("refund", "/v1/refunds", class));
     format!(
         r#"
 tool = "payments"
@@ -132,13 +98,7 @@ api-key = "env:API_KEY"
 
 [operation.refund]
 incidental = ["/reason"]
-timeout = "{timeout}"
-settle = "{settle}"
-horizon = "{horizon}"
-retry = {{ attempts = {attempts}, initial = "1s", max = "30s" }}
-{no_key}
-{no_lookup}
-
+{limits}
 [operation.refund.args.inline]
 type = "object"
 additionalProperties = false
@@ -162,6 +122,63 @@ refused = [{{ status = 402 }}]
 not_processed = [{{ status = 429 }}]
 "#
     )
+}
+
+/// Within what an operation of the class is tried, and what it lacks.
+pub(crate) fn limits(class: Class, windows: Windows) -> String {
+    let Windows { timeout, settle, horizon, attempts, .. } = windows;
+    let no_key = if class.has_key() { "" } else { "key = \"none\"" };
+    let no_lookup = if class.consistency().is_some() { "" } else { "lookup = \"none\"" };
+    format!(
+        r#"timeout = "{timeout}"
+settle = "{settle}"
+horizon = "{horizon}"
+retry = {{ attempts = {attempts}, initial = "1s", max = "30s" }}
+{no_key}
+{no_lookup}
+"#
+    )
+}
+
+/// The key that an operation of the class honours, if it honours one.
+pub(crate) fn key(operation: &str, class: Class, windows: Windows) -> String {
+    if !class.has_key() {
+        return String::new();
+    }
+    let retention = windows.retention;
+    format!(
+        r#"
+[operation.{operation}.key]
+header = "Idempotency-Key"
+format = "uuid"
+retention = "{retention}"
+basis = "first_send"
+replay = "first_answer"
+mismatch = [{{ status = 422, pointer = "/error/code", equals = "idempotency_key_reused" }}]
+in_flight = [{{ status = 409, pointer = "/error/code", equals = "idempotency_key_in_use" }}]
+replayed = [{{ header = "idempotent-replayed", equals = "true" }}]
+"#
+    )
+}
+
+/// The lookup at `path` of an operation of the class, if it can be asked.
+pub(crate) fn lookup(operation: &str, path: &str, class: Class) -> String {
+    class.consistency().map_or_else(String::new, |consistency| {
+        format!(
+            r#"
+[operation.{operation}.lookup]
+by = "reference"
+consistency = {consistency}
+method = "GET"
+path = "{path}"
+query = {{ reference = "{{/effect_id}}" }}
+headers = {{ Authorization = "Bearer {{secret:api-key}}" }}
+items = "/data"
+matches = {{ "/reference" = "/effect_id" }}
+external_id = "/id"
+"#
+        )
+    })
 }
 
 /// A read: a model that is asked.

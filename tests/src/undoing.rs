@@ -2,7 +2,7 @@
 
 use crate::graphs::graph;
 use crate::host::Setup;
-use crate::tools::{Class, WINDOWS, Windows, payments};
+use crate::tools::{self, Class, WINDOWS, Windows, payments};
 
 /// The tool `payments` of the class, with the operation `reverse` beside `refund`, which honours keys and can be asked.
 #[must_use]
@@ -17,51 +17,13 @@ pub fn payments_and_back_within(class: Class, back: Class, windows: Windows) -> 
 }
 
 fn reverse(class: Class, windows: Windows) -> String {
-    let Windows { timeout, settle, horizon, retention, attempts } = windows;
-    let key = if class.has_key() {
-        format!(
-            r#"
-[operation.reverse.key]
-header = "Idempotency-Key"
-format = "uuid"
-retention = "{retention}"
-basis = "first_send"
-replay = "first_answer"
-mismatch = [{{ status = 422, pointer = "/error/code", equals = "idempotency_key_reused" }}]
-in_flight = [{{ status = 409, pointer = "/error/code", equals = "idempotency_key_in_use" }}]
-"#
-        )
-    } else {
-        String::new()
-    };
-    let lookup = class.consistency().map_or_else(String::new, |consistency| {
-        format!(
-            r#"
-[operation.reverse.lookup]
-by = "reference"
-consistency = {consistency}
-method = "GET"
-path = "/v1/reversals"
-query = {{ reference = "{{/effect_id}}" }}
-headers = {{ Authorization = "Bearer {{secret:api-key}}" }}
-items = "/data"
-matches = {{ "/reference" = "/effect_id" }}
-external_id = "/id"
-"#
-        )
-    });
-    let no_key = if class.has_key() { "" } else { "key = \"none\"" };
-    let no_lookup = if class.consistency().is_some() { "" } else { "lookup = \"none\"" };
+    let limits = tools::limits(class, windows);
+    let key = tools::key("reverse", class, windows);
+    let lookup = tools::lookup("reverse", "/v1/reversals", class);
     format!(
         r#"
 [operation.reverse]
-timeout = "{timeout}"
-settle = "{settle}"
-horizon = "{horizon}"
-retry = {{ attempts = {attempts}, initial = "1s", max = "30s" }}
-{no_key}
-{no_lookup}
-
+{limits}
 [operation.reverse.args.inline]
 type = "object"
 additionalProperties = false
