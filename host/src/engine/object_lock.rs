@@ -90,7 +90,7 @@ impl Engine {
     /// Takes a lock from the run that has it, on a person's word. Returns that run.
     ///
     /// # Errors
-    /// [`LedgerError::State`] when a worker holds that run; [`LedgerError::Absent`] when it has the lock no longer;
+    /// [`EngineError::Ledger`] when a worker holds that run, and when it has the lock no longer;
     /// [`EngineError::HoldsSecret`].
     pub async fn unlock(&self, held: &LockRow, decision: &Decision) -> Result<RunId, EngineError> {
         let run = self.record(&held.run).await?;
