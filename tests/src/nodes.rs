@@ -25,7 +25,7 @@ pub fn component(name: &str) -> Vec<u8> {
         return component.clone();
     }
     let dir = repository().join("nodes").join(name);
-    let component = match twice_sandbox::build_rust_node(&dir, &mut |line| eprintln!("{line}")) {
+    let component = match twice_toolchain::build(&dir, &mut |line| eprintln!("{line}")) {
         Ok(node) => node.component,
         Err(error) => panic!("nodes/{name} cannot be built: {error}"),
     };

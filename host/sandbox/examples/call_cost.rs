@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use twice_sandbox::{
     CallLimits, EffectAnswer, EffectRequest, Ended, Host, LogLevel, Position, Sandbox,
-    SandboxConfig, Suspend, build_rust_node,
+    SandboxConfig, Suspend,
 };
 
 const CALLS: u32 = 10_000;
@@ -45,7 +45,7 @@ impl Host for Instantly {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../nodes/refund");
-    let built = build_rust_node(&node, &mut |line| eprintln!("{line}"))?;
+    let built = twice_toolchain::build(&node, &mut |line| eprintln!("{line}"))?;
     let sandbox = Sandbox::new(&SandboxConfig::default())?;
     let component = sandbox.load(&built.component)?;
     let inspection = component.inspection();

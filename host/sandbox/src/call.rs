@@ -35,6 +35,7 @@ pub(crate) async fn call(
             .await
             .unwrap_or_else(|_elapsed| Err(out_of_time(time).into()));
     drop(ticking);
+    store.data_mut().end_lines();
     let ended = match outcome {
         Ok(ended) => ended,
         Err(error) => explain(&error, store.data()),

@@ -21,8 +21,8 @@ const TRACK: &str = "0.1.";
 /// The interfaces of the world and their functions.
 const OFFERED: [(&str, &[&str]); 3] = [
     ("effects", &["request", "request-all"]),
-    ("context", &["run-id", "node", "visit", "attempt", "now", "random"]),
-    ("log", &["write"]),
+    ("context", &["run-id", "node", "visit", "attempt", "now", "random", "random-u64"]),
+    ("log", &["write", "print"]),
 ];
 
 /// What a component imports and exports.

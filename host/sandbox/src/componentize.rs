@@ -6,13 +6,15 @@ use twice_core::limits::COMPONENT_BYTES_MAX;
 use wasmparser::{Encoding, Parser, Payload};
 use wit_component::ComponentEncoder;
 
+use crate::adapter::{PREVIEW1, adapter};
 use crate::api::SandboxError;
 
 /// The custom sections in which `wit-bindgen` describes the world that a core module was built for.
 const METADATA: &str = "component-type";
 
 /// Makes a component of `bytes`: a component is passed through, a core module that carries component metadata (what
-/// `wit-bindgen` leaves in it) is wrapped. The same bytes always give the same component.
+/// `wit-bindgen` leaves in it) is wrapped, with an
+/// adapter for WASI preview 1 if it imports that. The same bytes always give the same component.
 ///
 /// # Errors
 /// [`SandboxError::TooBig`], and [`SandboxError::NotAComponent`] for anything else than these two, with the fix.
@@ -21,10 +23,13 @@ pub fn componentize(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SandboxError> {
     match encoding(bytes)? {
         Encoding::Component => Ok(Cow::Borrowed(bytes)),
         Encoding::Module => {
-            require_metadata(bytes)?;
+            if lacks_metadata(bytes) {
+                return Err(no_metadata());
+            }
             let component = ComponentEncoder::default()
                 .validate(true)
                 .module(bytes)
+                .and_then(|encoder| encoder.adapter(PREVIEW1, adapter()))
                 .and_then(|mut encoder| encoder.encode())
                 .map_err(|error| SandboxError::NotAComponent {
                     problem: format!(
@@ -70,38 +75,24 @@ fn encoding(bytes: &[u8]) -> Result<Encoding, SandboxError> {
     }
 }
 
-fn require_metadata(module: &[u8]) -> Result<(), SandboxError> {
-    let mut preview1 = false;
-    for payload in Parser::new(0).parse_all(module) {
-        let payload = payload.map_err(|error| SandboxError::NotAComponent {
-            problem: format!("it is a damaged core module: {error}"),
-        })?;
-        match payload {
-            Payload::CustomSection(section) if section.name().starts_with(METADATA) => {
-                return if preview1 { Err(needs_adapter()) } else { Ok(()) };
-            }
-            Payload::ImportSection(imports) => {
-                for import in imports.into_imports().flatten() {
-                    preview1 |= import.module == "wasi_snapshot_preview1";
-                }
-            }
-            // Everything else says nothing about what the module is meant to be.
-            _ => {}
-        }
+/// Whether `bytes` are a core module that does not say which world it was built for. Such a module needs its world embedded
+/// before [`componentize`] takes it.
+#[must_use]
+pub fn lacks_metadata(bytes: &[u8]) -> bool {
+    if !matches!(encoding(bytes), Ok(Encoding::Module)) {
+        return false;
     }
-    Err(SandboxError::NotAComponent {
-        problem: "it is a core module without component metadata, so nothing says which world it was built for; \
-                  build it with wit-bindgen (in Rust: the `twice-node` crate), or add the metadata with \
-                  `wasm-tools component embed wit --world node`"
-            .to_owned(),
+    // What is damaged is reported when it is encoded.
+    !Parser::new(0).parse_all(bytes).map_while(Result::ok).any(|payload| {
+        matches!(payload, Payload::CustomSection(section) if section.name().starts_with(METADATA))
     })
 }
 
-fn needs_adapter() -> SandboxError {
+fn no_metadata() -> SandboxError {
     SandboxError::NotAComponent {
-        problem: "it is a core module that imports `wasi_snapshot_preview1`; build for a target without WASI (in Rust: \
-                  wasm32-unknown-unknown), or wrap it with an adapter that needs no WASI (`wasm-tools component new \
-                  --adapt`)"
+        problem: "it is a core module without component metadata, so nothing says which world it was built for; \
+                  build it with `twice node build`, or with wit-bindgen (in Rust: the `twice-node` crate), or add the \
+                  metadata with `wasm-tools component embed wit --world node`"
             .to_owned(),
     }
 }

@@ -8,9 +8,9 @@
 //! **Invariant:** nothing outlives a call. An instance is dropped when its call ends, however it ends, and the [`Host`] goes
 //! back to the caller, who knows what was in flight.
 
+mod adapter;
 mod api;
 mod bindings;
-mod build;
 mod cache;
 mod call;
 mod check;
@@ -22,6 +22,5 @@ mod sandbox;
 mod state;
 
 pub use api::*;
-pub use build::{BuildError, Built, build_rust_node};
-pub use componentize::componentize;
+pub use componentize::{componentize, lacks_metadata};
 pub use sandbox::{Component, Sandbox, SandboxConfig};

@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) space: Space,
     /// The last message at level error, which says why a trap follows it (a panic hook, say).
     pub(crate) last_error: Option<String>,
+    /// The beginnings of lines that [`log::Host::print`] has not seen the end of, by level.
+    printed: [Vec<u8>; LEVELS],
     requested: u32,
     logged: Logged,
 }
@@ -56,6 +58,7 @@ impl State {
             deadline,
             space,
             last_error: None,
+            printed: Default::default(),
             requested: 0,
             logged: Logged::Bytes(0),
         }
@@ -119,6 +122,34 @@ impl State {
         })
     }
 
+    /// Logs each line that ends in `text`, and keeps the rest for when its end comes.
+    pub(crate) fn print(&mut self, level: LogLevel, text: &[u8]) {
+        for piece in text.split_inclusive(|byte| *byte == b'\n') {
+            let line = &mut self.printed[level as usize];
+            // A line without end is cut up, so that no more than a message is kept.
+            let room = MESSAGE_BYTES_MAX.saturating_sub(line.len());
+            line.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.ends_with(b"\n") || line.len() >= MESSAGE_BYTES_MAX {
+                self.end_line(level);
+            }
+        }
+    }
+
+    /// Logs what was printed without the end of its line.
+    pub(crate) fn end_lines(&mut self) {
+        for level in [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error] {
+            if !self.printed[level as usize].is_empty() {
+                self.end_line(level);
+            }
+        }
+    }
+
+    fn end_line(&mut self, level: LogLevel) {
+        let line = std::mem::take(&mut self.printed[level as usize]);
+        let text = String::from_utf8_lossy(&line);
+        self.log(level, text.trim_end_matches(['\n', '\r']));
+    }
+
     fn log(&mut self, level: LogLevel, message: &str) {
         let Logged::Bytes(before) = self.logged else { return };
         let message = shorten(message, MESSAGE_BYTES_MAX);
@@ -140,6 +171,9 @@ impl State {
         }
     }
 }
+
+/// Of [`LogLevel`].
+const LEVELS: usize = 4;
 
 /// Cuts `text` to at most `bytes`, at a character, and says how much is gone.
 pub(crate) fn shorten(text: &str, bytes: usize) -> String {
@@ -203,18 +237,39 @@ impl context::Host for State {
         }
         Ok(self.host.random(count as usize))
     }
+
+    async fn random_u64(&mut self) -> Result<u64> {
+        let bytes = self.host.random(size_of::<u64>());
+        let bytes = bytes.try_into().map_err(|bytes: Vec<u8>| {
+            Stop::Misuse(format!(
+                "the host gave {} random bytes where 8 were asked for",
+                bytes.len()
+            ))
+        })?;
+        Ok(u64::from_le_bytes(bytes))
+    }
 }
 
 impl log::Host for State {
     async fn write(&mut self, level: log::Level, message: String) -> Result<()> {
-        let level = match level {
-            log::Level::Debug => LogLevel::Debug,
-            log::Level::Info => LogLevel::Info,
-            log::Level::Warn => LogLevel::Warn,
-            log::Level::Error => LogLevel::Error,
-        };
-        self.log(level, &message);
+        self.log(level.into(), &message);
         Ok(())
+    }
+
+    async fn print(&mut self, level: log::Level, text: Vec<u8>) -> Result<()> {
+        self.print(level.into(), &text);
+        Ok(())
+    }
+}
+
+impl From<log::Level> for LogLevel {
+    fn from(level: log::Level) -> Self {
+        match level {
+            log::Level::Debug => Self::Debug,
+            log::Level::Info => Self::Info,
+            log::Level::Warn => Self::Warn,
+            log::Level::Error => Self::Error,
+        }
     }
 }
 

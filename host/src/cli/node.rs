@@ -160,7 +160,7 @@ pub(super) async fn build(out: &Out, dir: &Path) -> anyhow::Result<Vec<u8>> {
     let mut progress = out.progress(&format!("building {}", dir.display()), None);
     let dir = dir.to_path_buf();
     let built = tokio::task::spawn_blocking(move || {
-        let built = twice_sandbox::build_rust_node(&dir, &mut |line| {
+        let built = twice_toolchain::build(&dir, &mut |line| {
             // What cargo says besides is shown when the build fails.
             if ["Updating", "Downloading", "Downloaded", "Compiling", "Blocking", "adding"]
                 .iter()

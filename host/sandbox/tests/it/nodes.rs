@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use twice_sandbox::{Ended, LogLevel, build_rust_node};
+use twice_sandbox::{Ended, LogLevel};
 
 use crate::support::{
     FakeHost, Reply, act, block_on, built, call, check_trap, conformance, limits, nodes_dir, plan,
@@ -198,7 +198,7 @@ fn building_says_what_is_wrong() {
             std::fs::write(dir.path().join("Cargo.toml"), manifest).unwrap();
             std::fs::write(dir.path().join("src/lib.rs"), source).unwrap();
         }
-        let error = build_rust_node(dir.path(), &mut |_| {}).unwrap_err().to_string();
+        let error = twice_toolchain::build(dir.path(), &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains(expected), "`{expected}` is not in: {error}");
     }
     let package = "[workspace]\n[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Barrier;
 use twice_sandbox::{
     CallLimits, Component, EffectAnswer, EffectRequest, Ended, Host, LogLevel, Position, Sandbox,
-    SandboxConfig, Suspend, build_rust_node,
+    SandboxConfig, Suspend,
 };
 
 /// How the host answers requests.
@@ -137,7 +137,7 @@ pub(crate) fn nodes_dir() -> PathBuf {
 
 /// The bytes of a node of this repository.
 pub(crate) fn built(name: &str) -> Vec<u8> {
-    build_rust_node(&nodes_dir().join(name), &mut |line| println!("{line}"))
+    twice_toolchain::build(&nodes_dir().join(name), &mut |line| println!("{line}"))
         .expect("the nodes of this repository build")
         .component
 }

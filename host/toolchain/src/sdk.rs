@@ -1,0 +1,51 @@
+//! The SDKs, as this host's version has them.
+
+use std::path::Path;
+
+use crate::error::BuildError;
+use crate::job::write;
+use crate::language::Language;
+
+/// Files by their path below `guest-sdk/`.
+type Files = &'static [(&'static str, &'static str)];
+
+macro_rules! files {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../../guest-sdk/", $path)))),*]
+    };
+}
+
+const WIT: Files = files!["wit/node.wit"];
+
+const fn of(language: Language) -> Files {
+    match language {
+        Language::Rust => files![
+            "rust/Cargo.toml",
+            "rust/src/lib.rs",
+            "rust/src/context.rs",
+            "rust/src/effects.rs",
+            "rust/src/error.rs",
+            "rust/src/log.rs",
+        ],
+        Language::Python => files![],
+        Language::JavaScript => files![],
+        Language::TypeScript => files![],
+        Language::Go => files![],
+        Language::C => files![],
+        Language::Cpp => files![],
+        Language::Zig => files![],
+        Language::AssemblyScript => files![],
+    }
+}
+
+/// Writes the WIT package and the SDK of `language` to `dir`, laid out as `guest-sdk/` is. Files that are there with the same
+/// content are left alone; others are written anew, since an SDK belongs to the host's version.
+///
+/// # Errors
+/// [`BuildError::File`].
+pub fn write_sdk(dir: &Path, language: Language) -> Result<(), BuildError> {
+    for (path, text) in WIT.iter().chain(of(language)) {
+        write(&dir.join(path), text.as_bytes())?;
+    }
+    Ok(())
+}

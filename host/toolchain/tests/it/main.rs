@@ -1,0 +1,3 @@
+//! Building nodes through the public interface.
+
+mod detect;
