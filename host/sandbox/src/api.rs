@@ -137,6 +137,15 @@ pub enum Ended {
     },
 }
 
+/// An interface of WASI that a component imports. None of them leads out of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WasiInterface {
+    /// E.g. `wasi:clocks/wall-clock@0.2.6`.
+    pub name: String,
+    /// What is behind it, in words.
+    pub gets: &'static str,
+}
+
 /// What a registered component is, without running it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
@@ -144,8 +153,12 @@ pub struct Inspection {
     pub digest: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Every interface it imports, e.g. `twice:node/effects@0.1.0`.
+    /// The world it was checked against.
+    pub world: String,
+    /// Every interface it imports, e.g. `twice:node/effects@0.1.0`, without those of WASI.
     pub imports: Vec<String>,
+    /// Every interface of WASI that its language's runtime insists on, and what it gets of it.
+    pub wasi: Vec<WasiInterface>,
     /// Everything it exports.
     pub exports: Vec<String>,
     /// How long compiling took, or `None` when the compiled code came from the cache.

@@ -11,6 +11,7 @@ use wasmparser::{
 };
 
 use crate::api::SandboxError;
+use crate::wasi;
 
 /// The package of the node's world, and the version this host offers.
 const PACKAGE: &str = "twice:node";
@@ -24,6 +25,11 @@ const OFFERED: [(&str, &[&str]); 3] = [
     ("context", &["run-id", "node", "visit", "attempt", "now", "random", "random-u64"]),
     ("log", &["write", "print"]),
 ];
+
+/// The world that nodes are checked against.
+pub(crate) fn world() -> String {
+    format!("{PACKAGE}/node@{VERSION}")
+}
 
 /// What a component imports and exports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +100,7 @@ fn refusal(import: &ComponentImport<'_>, types: &Types) -> Option<String> {
         ComponentTypeRef::Instance(index) => {
             let (package, interface, version) = split(name);
             if package != PACKAGE {
-                return Some(foreign(name));
+                return wasi::gets(name).is_none().then(|| foreign(name));
             }
             let Some((_, functions)) = OFFERED.iter().find(|(offered, _)| *offered == interface)
             else {
@@ -152,15 +158,15 @@ fn missing_functions(
 
 /// Why an interface of another package is not offered.
 fn foreign(name: &str) -> String {
-    if name.starts_with("wasi:http") || name.starts_with("wasi:sockets") {
+    if name.starts_with("wasi:http") {
         format!(
             "`{name}`: a node never has a network; request an effect through `{PACKAGE}/effects`, which the host performs"
         )
     } else if name.starts_with("wasi:") {
         format!(
-            "`{name}`: a node has no WASI: no files, environment, clock or randomness of the machine. Build without it (Rust: \
-             target wasm32-unknown-unknown; Python: componentize-py -s; JavaScript: --stub-wasi; C, Go: an adapter that needs \
-             no WASI), and take time and randomness from `{PACKAGE}/context`"
+            "`{name}`: of WASI, this host offers version 0.2 as far as the runtimes of languages need it ({}), and nothing of \
+             this machine behind it; build without it, for WASI 0.2, or with `twice node build`",
+            wasi::packages()
         )
     } else {
         format!("`{name}`: no such interface is granted; this host offers {}", offered())

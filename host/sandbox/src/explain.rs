@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use wasmtime::{Error, FrameInfo, Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
 
 use crate::api::Ended;
 use crate::engine::{
@@ -25,6 +26,10 @@ pub(crate) fn explain(error: &Error, state: &State) -> Ended {
         };
     }
     let trap = error.downcast_ref::<Trap>().copied();
+    if let Some(I32Exit(status)) = error.downcast_ref::<I32Exit>() {
+        let cause = format!("the node left with status {status} instead of returning from `run`");
+        return Ended::Trapped { message: with_last_words(with_stack(cause, error), state) };
+    }
     if trap == Some(Trap::MemoryOutOfBounds) && recurses(error) {
         let message = "the node used memory outside of its own, deep in a recursion: the stack that its language keeps in memory \
                        is most likely used up; is the recursion without end, or too deep?";
@@ -55,14 +60,21 @@ pub(crate) fn explain(error: &Error, state: &State) -> Ended {
     }
     match untyped(&cause, state) {
         Some((limit, message)) => Ended::Limit { limit, message },
-        None => {
-            let mut message = with_stack(cause, error);
-            if let Some(last) = &state.last_error {
-                message = format!("{message}\nthe node's last error message: {last}");
-            }
-            Ended::Trapped { message }
-        }
+        None => Ended::Trapped { message: with_last_words(with_stack(cause, error), state) },
     }
+}
+
+/// Adds what the node said before it ended, which a trap does not carry.
+fn with_last_words(message: String, state: &State) -> String {
+    let words = if let Some(last) = &state.last_error {
+        format!("{message}\nthe node's last error message: {last}")
+    } else if state.last_lines.is_empty() {
+        message
+    } else {
+        let lines: Vec<&str> = state.last_lines.iter().map(String::as_str).collect();
+        format!("{message}\nwhat the node printed last:\n{}", lines.join("\n"))
+    };
+    shorten(&words, TEXT_BYTES_MAX)
 }
 
 /// The end of a call whose time is over.

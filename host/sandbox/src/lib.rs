@@ -20,6 +20,7 @@ mod engine;
 mod explain;
 mod sandbox;
 mod state;
+mod wasi;
 
 pub use api::*;
 pub use componentize::{componentize, lacks_metadata};

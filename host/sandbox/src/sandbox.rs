@@ -9,15 +9,16 @@ use tokio::sync::Semaphore;
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::api::{CallLimits, Ended, Host, Inspection, SandboxError};
+use crate::api::{CallLimits, Ended, Host, Inspection, SandboxError, WasiInterface};
 use crate::bindings::{Node, NodePre};
 use crate::cache::Cache;
 use crate::call::call;
-use crate::check::check;
+use crate::check::{self, check};
 use crate::compile::Compiler;
 use crate::componentize::componentize;
 use crate::engine::{Ticker, engine};
 use crate::state::State;
+use crate::wasi;
 
 /// How a sandbox is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +69,7 @@ impl Sandbox {
         let engine = engine(instances)?;
         let mut linker = Linker::new(&engine);
         Node::add_to_linker::<_, HasSelf<_>>(&mut linker, |state: &mut State| state)
+            .and_then(|()| wasi::add_to_linker(&mut linker))
             .map_err(|error| SandboxError::Engine { problem: format!("{error:#}") })?;
         Ok(Self {
             cache: config.cache_dir.as_deref().and_then(|dir| Cache::open(dir, &engine)),
@@ -108,10 +110,19 @@ impl Sandbox {
                     unknown: vec![format!("{error:#}; build against this host's guest-sdk/wit")],
                 }
             })?;
+        let (mut imports, mut wasi) = (Vec::new(), Vec::new());
+        for name in surface.imports {
+            match wasi::gets(&name) {
+                Some(gets) => wasi.push(WasiInterface { name, gets }),
+                None => imports.push(name),
+            }
+        }
         let inspection = Inspection {
             digest: format!("sha256:{digest}"),
             bytes: bytes.len() as u64,
-            imports: surface.imports,
+            world: check::world(),
+            imports,
+            wasi,
             exports: surface.exports,
             compiled_in,
         };

@@ -1,5 +1,6 @@
 //! What belongs to one call: its host, its limits, and how much of them is used up.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use wasmtime::{ResourceLimiter, Result};
@@ -7,6 +8,7 @@ use wasmtime::{ResourceLimiter, Result};
 use crate::api::{CallLimits, EffectAnswer, EffectRequest, Host, LogLevel};
 use crate::bindings::twice::node::{context, effects, log};
 use crate::engine::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
+use crate::wasi::Wasi;
 
 /// Longest log message. Bytes; the rest is cut off.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
@@ -37,8 +39,12 @@ pub(crate) struct State {
     pub(crate) space: Space,
     /// The last message at level error, which says why a trap follows it (a panic hook, say).
     pub(crate) last_error: Option<String>,
+    /// The last lines of what was printed at level warn or above (a language's report of an uncaught error, say).
+    pub(crate) last_lines: VecDeque<String>,
     /// The beginnings of lines that [`log::Host::print`] has not seen the end of, by level.
     printed: [Vec<u8>; LEVELS],
+    /// There once the node used any of it.
+    pub(crate) wasi: Option<Box<Wasi>>,
     requested: u32,
     logged: Logged,
 }
@@ -58,7 +64,9 @@ impl State {
             deadline,
             space,
             last_error: None,
+            last_lines: VecDeque::new(),
             printed: Default::default(),
+            wasi: None,
             requested: 0,
             logged: Logged::Bytes(0),
         }
@@ -135,8 +143,17 @@ impl State {
         }
     }
 
+    /// Logs what went to the standard streams of WASI meanwhile, so that it stands before what comes next.
+    fn take_printed(&mut self) {
+        let pieces = self.wasi.as_ref().map(|wasi| wasi.printed()).unwrap_or_default();
+        for (level, text) in pieces {
+            self.print(level, &text);
+        }
+    }
+
     /// Logs what was printed without the end of its line.
     pub(crate) fn end_lines(&mut self) {
+        self.take_printed();
         for level in [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error] {
             if !self.printed[level as usize].is_empty() {
                 self.end_line(level);
@@ -147,7 +164,14 @@ impl State {
     fn end_line(&mut self, level: LogLevel) {
         let line = std::mem::take(&mut self.printed[level as usize]);
         let text = String::from_utf8_lossy(&line);
-        self.log(level, text.trim_end_matches(['\n', '\r']));
+        let text = text.trim_end_matches(['\n', '\r']);
+        if matches!(level, LogLevel::Warn | LogLevel::Error) {
+            if self.last_lines.len() == LAST_LINES_MAX {
+                self.last_lines.pop_front();
+            }
+            self.last_lines.push_back(text.to_owned());
+        }
+        self.log(level, text);
     }
 
     fn log(&mut self, level: LogLevel, message: &str) {
@@ -172,6 +196,8 @@ impl State {
     }
 }
 
+/// How many printed lines are kept for the case that a trap follows.
+const LAST_LINES_MAX: usize = 24;
 /// Of [`LogLevel`].
 const LEVELS: usize = 4;
 
@@ -239,19 +265,13 @@ impl context::Host for State {
     }
 
     async fn random_u64(&mut self) -> Result<u64> {
-        let bytes = self.host.random(size_of::<u64>());
-        let bytes = bytes.try_into().map_err(|bytes: Vec<u8>| {
-            Stop::Misuse(format!(
-                "the host gave {} random bytes where 8 were asked for",
-                bytes.len()
-            ))
-        })?;
-        Ok(u64::from_le_bytes(bytes))
+        self.random_number()
     }
 }
 
 impl log::Host for State {
     async fn write(&mut self, level: log::Level, message: String) -> Result<()> {
+        self.take_printed();
         self.log(level.into(), &message);
         Ok(())
     }

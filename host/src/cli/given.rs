@@ -3,17 +3,27 @@
 
 use std::num::NonZeroUsize;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 use twice_core::effect::State;
 use twice_core::ids::{EffectId, InvalidId, Name, RunId};
 use twice_core::limits::PAYLOAD_BYTES_MAX;
 use twice_core::run::{Priority, RunState};
+use twice_toolchain::Language;
 use twice_workflow::units::{duration_ms, duration_text};
 
 use crate::crashtest::{PAUSE_MIN_MS, spec};
 
 /// Fewest characters by which an effect may be named.
 const EFFECT_CHARS_MIN: usize = 8;
+
+/// A language that nodes can be written in.
+pub(super) fn language() -> impl TypedValueParser<Value = Language> {
+    PossibleValuesParser::new(Language::ALL.map(Language::word)).map(|word| {
+        let known = Language::ALL.into_iter().find(|language| language.word() == word);
+        known.expect("the parser takes no other word")
+    })
+}
 
 /// A run.
 pub(super) fn run_id(text: &str) -> Result<RunId, InvalidId> {

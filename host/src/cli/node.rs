@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use twice_core::ids::Name;
-use twice_sandbox::Component;
+use twice_sandbox::{Component, Inspection};
+use twice_toolchain::Language;
 
 use super::exit::Exit;
 use super::given;
@@ -30,13 +31,6 @@ pub(super) enum Node {
     Inspect(Inspect),
 }
 
-/// The languages a new node can be written in.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Language {
-    /// Rust
-    Rust,
-}
-
 /// Write a new node for the slots that the project's workflows grant it.
 #[derive(Debug, Args)]
 pub(super) struct New {
@@ -44,7 +38,7 @@ pub(super) struct New {
     #[arg(value_parser = given::name)]
     name: Name,
     /// The language
-    #[arg(long, value_enum, default_value_t = Language::Rust)]
+    #[arg(long, default_value = "rust", value_parser = given::language())]
     lang: Language,
 }
 
@@ -114,10 +108,9 @@ impl Node {
 
 impl New {
     fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
-        let Language::Rust = self.lang;
         let name = &self.name;
         let project = place.project(out)?;
-        let dir = scaffold::rust_node(&place.root()?, &project, name)?;
+        let dir = scaffold::node(&place.root()?, &project, name, self.lang)?;
         out.line(&format!("wrote {}", dir.display()));
         out.line(&format!("build and register it with `twice node build nodes/{name}`"));
         Ok(Exit::Done)
@@ -155,19 +148,14 @@ impl Build {
     }
 }
 
-/// Builds a Rust node, showing that it is at it.
+/// Builds a node, showing that it is at it.
 pub(super) async fn build(out: &Out, dir: &Path) -> anyhow::Result<Vec<u8>> {
     let mut progress = out.progress(&format!("building {}", dir.display()), None);
     let dir = dir.to_path_buf();
     let built = tokio::task::spawn_blocking(move || {
         let built = twice_toolchain::build(&dir, &mut |line| {
-            // What cargo says besides is shown when the build fails.
-            if ["Updating", "Downloading", "Downloaded", "Compiling", "Blocking", "adding"]
-                .iter()
-                .any(|step| line.starts_with(step))
-            {
-                progress.step(line);
-            }
+            // All that the tools say is shown when the build fails.
+            progress.step(line);
         });
         progress.finish();
         built
@@ -249,32 +237,51 @@ impl Inspect {
         };
         let component = tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await??;
         let found = component.inspection();
-        let compiled = found.compiled_in.map_or_else(
-            || "taken from the cache".to_owned(),
-            |time| format!("compiled in {} ms", time.as_millis()),
-        );
         if self.json {
-            out.json(&serde_json::json!({
-                "digest": found.digest,
-                "bytes": found.bytes,
-                "imports": found.imports,
-                "exports": found.exports,
-                "compiled_ms": found.compiled_in.map(|time| time.as_millis() as u64),
-            }));
-            return Ok(Exit::Done);
-        }
-        out.line(&format!("digest   {}", found.digest));
-        out.line(&format!("bytes    {}", found.bytes));
-        out.line(&format!("code     {compiled}"));
-        out.line("imports  (all it can ever ask for)");
-        for import in &found.imports {
-            out.line(&format!("  {import}"));
-        }
-        out.line("exports");
-        for export in &found.exports {
-            out.line(&format!("  {export}"));
+            out.json(&document(&found));
+        } else {
+            show(out, &found);
         }
         Ok(Exit::Done)
+    }
+}
+
+fn document(found: &Inspection) -> serde_json::Value {
+    let wasi: serde_json::Map<_, _> =
+        found.wasi.iter().map(|wasi| (wasi.name.clone(), wasi.gets.into())).collect();
+    serde_json::json!({
+        "digest": found.digest,
+        "bytes": found.bytes,
+        "world": found.world,
+        "imports": found.imports,
+        "wasi": wasi,
+        "exports": found.exports,
+        "compiled_ms": found.compiled_in.map(|time| time.as_millis() as u64),
+    })
+}
+
+fn show(out: &Out, found: &Inspection) {
+    let compiled = found.compiled_in.map_or_else(
+        || "taken from the cache".to_owned(),
+        |time| format!("compiled in {} ms", time.as_millis()),
+    );
+    out.line(&format!("digest   {}", found.digest));
+    out.line(&format!("bytes    {}", found.bytes));
+    out.line(&format!("code     {compiled}"));
+    out.line(&format!("world    {}", found.world));
+    out.line("imports  (all it can ever ask for)");
+    for import in &found.imports {
+        out.line(&format!("  {import}"));
+    }
+    if !found.wasi.is_empty() {
+        out.line("wasi     (what its language's runtime insists on, and what it gets: nothing of this machine)");
+    }
+    for wasi in &found.wasi {
+        out.line(&format!("  {}: {}", wasi.name, wasi.gets));
+    }
+    out.line("exports");
+    for export in &found.exports {
+        out.line(&format!("  {export}"));
     }
 }
 

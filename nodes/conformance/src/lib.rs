@@ -99,6 +99,12 @@ enum Step {
         level: String,
         message: String,
     },
+    /// As a line of the log: there is no standard output here.
+    Print {
+        message: String,
+    },
+    /// There is no clock, no randomness and no hash order of the language's own here.
+    Native,
     LogFlood {
         messages: u32,
         bytes: usize,
@@ -198,6 +204,11 @@ fn act(step: Step, nodes: &Value, element: &str) -> Result<Came, NodeError> {
             write(&level, &message);
             Value::Null
         }
+        Step::Print { message } => {
+            log::info!("{message}");
+            Value::Null
+        }
+        Step::Native => json!({}),
         Step::LogFlood { messages, bytes } => {
             (0..messages).for_each(|_| log::info!("{}", "x".repeat(bytes)));
             Value::Null

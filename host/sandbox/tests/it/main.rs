@@ -4,6 +4,7 @@
 
 mod cache;
 mod hostile;
+mod languages;
 mod limits;
 mod load;
 mod nodes;

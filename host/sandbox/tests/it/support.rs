@@ -12,6 +12,7 @@ use twice_sandbox::{
     CallLimits, Component, EffectAnswer, EffectRequest, Ended, Host, LogLevel, Position, Sandbox,
     SandboxConfig, Suspend,
 };
+use twice_toolchain::{BuildError, Language};
 
 /// How the host answers requests.
 #[derive(Clone)]
@@ -23,6 +24,8 @@ pub(crate) enum Reply {
     Failed,
     Denied,
     Suspend,
+    /// As `Echo` so many times, then as `Suspend`.
+    EchoThenSuspend(usize),
     /// Never.
     Hang,
     /// One answer too few.
@@ -47,6 +50,16 @@ impl FakeHost {
     pub(crate) fn new(reply: Reply) -> Self {
         let (requests, batches, log) = Default::default();
         Self { reply, attempt: 1, requests, batches, log, now: 1_700_000_000_000, random: 0 }
+    }
+
+    /// With other random bytes.
+    pub(crate) fn seeded(self, random: u8) -> Self {
+        Self { random, ..self }
+    }
+
+    /// At another time, in milliseconds.
+    pub(crate) fn at(self, now: u64) -> Self {
+        Self { now, ..self }
     }
 }
 
@@ -77,6 +90,10 @@ impl Host for FakeHost {
                 message: "too much".to_owned(),
             })),
             Reply::Suspend => Err(Suspend),
+            Reply::EchoThenSuspend(times) if self.batches.len() > *times => Err(Suspend),
+            Reply::EchoThenSuspend(_) => {
+                Ok(each(&|request| receipt(request, request.args.clone())))
+            }
             Reply::Hang => std::future::pending().await,
             Reply::TooFew => Ok(Vec::new()),
             Reply::Together(barrier) => {
@@ -133,6 +150,22 @@ pub(crate) fn sandbox() -> &'static Sandbox {
 
 pub(crate) fn nodes_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../nodes")
+}
+
+/// The component of the node in `nodes/<folder>`, or `None` where the tools of its language are missing: it is said, and in CI
+/// a failure.
+pub(crate) fn language_node(language: Language, folder: &Path) -> Option<Vec<u8>> {
+    match twice_toolchain::build(&nodes_dir().join(folder), &mut |line| println!("{line}")) {
+        Ok(built) => {
+            assert_eq!(built.language, language);
+            Some(built.component)
+        }
+        Err(error @ BuildError::NoTool { .. }) if std::env::var_os("CI").is_none() => {
+            eprintln!("LEFT OUT: nodes in {}: {error}", language.word());
+            None
+        }
+        Err(error) => panic!("{}: {error}", folder.display()),
+    }
 }
 
 /// The bytes of a node of this repository.

@@ -11,6 +11,7 @@ use clap::Args;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 use twice_core::ids::Name;
+use twice_toolchain::Language;
 use twice_workflow::Project;
 use twice_workflow::files::DiskFiles;
 
@@ -75,7 +76,7 @@ async fn prepare(out: &Out, root: &Path) -> anyhow::Result<()> {
     let name = Name::parse("refund")?;
     let project = Project::load(&DiskFiles { root: root.to_path_buf() })
         .map_err(|problems| anyhow::anyhow!("the demo's project has problems: {problems:?}"))?;
-    let dir = scaffold::rust_node(root, &project, &name)?;
+    let dir = scaffold::node(root, &project, &name, Language::Rust)?;
     if let Some(target) = shared_target() {
         let config = format!("[build]\ntarget-dir = {:?}\n", target.display().to_string());
         init::write_new(&root.join(".cargo/config.toml"), &config)?;
