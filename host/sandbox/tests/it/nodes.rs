@@ -203,10 +203,10 @@ fn building_says_what_is_wrong() {
     }
     let package = "[workspace]\n[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
     let cdylib = format!("{package}[lib]\ncrate-type = [\"cdylib\"]\n");
-    check(None, "", "holds no Cargo.toml");
+    check(None, "", "holds no node: none of Cargo.toml (rust)");
     check(Some(package), "", "crate-type = [\"cdylib\"]");
     check(Some(&cdylib), "fn broken( {", "src/lib.rs:1");
-    check(Some(&cdylib), "", "without component metadata");
+    check(Some(&cdylib), "", "does not fit the world");
 }
 
 #[test]
