@@ -38,5 +38,4 @@ class WitWorld(wit_world.WitWorld):
         except BaseException as error:
             # A trap carries no text: the log is the only place where its reason can be found.
             log.error("".join(traceback.format_exception(error)))
-            sys.stdout.flush()
             os.abort()

@@ -1,22 +1,13 @@
 /** What every author expects to be there, and the engine lacks or has fixed at build time. */
 
 import * as context from "./context.js";
+import { describe } from "./describe.js";
 import * as log from "./log.js";
 
-const text = (value: unknown): string => {
-  if (typeof value === "string") return value;
-  if (value instanceof Error) return `${value}\n${value.stack}`;
-  if (typeof value !== "object" || value === null) return String(value);
-  try {
-    return JSON.stringify(value);
-  } catch {
-    return String(value);
-  }
-};
 const printed =
   (write: (message: string) => void) =>
   (...values: unknown[]): void =>
-    write(values.map(text).join(" "));
+    write(values.map(describe).join(" "));
 
 globalThis.console ??= {
   debug: printed(log.debug),

@@ -1,3 +1,4 @@
+import { describe } from "./describe.js";
 import { EffectError, Fatal, NodeError, Retryable } from "./errors.js";
 import * as json from "./json.js";
 import * as log from "./log.js";
@@ -47,9 +48,9 @@ export function exported(node: (state: any) => unknown): (input: string) => stri
       if (error instanceof NodeError) {
         throw { tag: error instanceof Retryable ? "retryable" : "fatal", val: error.message };
       }
-      // What leaves here becomes a trap, which carries no text: the log is the only place where its reason can be found.
-      log.error(error instanceof Error ? `${error}\n${error.stack}` : `thrown: ${String(error)}`);
-      throw error;
+      // A trap carries no text: the log is the only place where its reason can be found.
+      log.error(error instanceof Error ? describe(error) : `thrown: ${describe(error)}`);
+      throw new Error("the error that the node logged last");
     }
   };
 }

@@ -39,6 +39,7 @@ const fn of(language: Language) -> Files {
         ],
         Language::JavaScript | Language::TypeScript => files![
             "typescript/src/context.ts",
+            "typescript/src/describe.ts",
             "typescript/src/effects.ts",
             "typescript/src/entry.ts",
             "typescript/src/errors.ts",

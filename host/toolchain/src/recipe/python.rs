@@ -21,7 +21,7 @@ pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
     let mut command = Command::new(tool);
     // Without an environment to look in, it takes the packages that happen to be installed beside it.
     let none = job.work.join("no-packages");
-    folder(&none.join("site-packages"))?;
+    folder(&none.join("lib/site-packages"))?;
     command.env("VIRTUAL_ENV", none).env_remove("PYTHONPATH");
     command.arg("--quiet").arg("--wit-path").arg(&job.wit).args(["--world", &job.world]);
     for name in NAMES {
