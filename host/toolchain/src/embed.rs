@@ -1,9 +1,10 @@
 //! What a toolchain that knows nothing of components leaves out: the description of the world, in the module.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use wit_component::{StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
+use wit_parser::{PackageName, Resolve, WorldId, WorldKey};
 
 use crate::error::BuildError;
 use crate::job::Strings;
@@ -19,11 +20,7 @@ pub(crate) fn world(
         return Ok(bytes);
     }
     let refused = |problem| BuildError::Wit { path: wit.to_owned(), problem };
-    let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(wit).map_err(|error| refused(format!("{error:#}")))?;
-    let world = resolve
-        .select_world(&[package], Some(world))
-        .map_err(|error| refused(format!("{error:#}")))?;
+    let (resolve, world) = select(wit, world).map_err(refused)?;
     let encoding = match strings {
         Strings::Utf8 => StringEncoding::UTF8,
         Strings::Utf16 => StringEncoding::UTF16,
@@ -31,6 +28,28 @@ pub(crate) fn world(
     embed_component_metadata(&mut bytes, &resolve, world, encoding)
         .map_err(|error| refused(format!("{error:#}")))?;
     Ok(bytes)
+}
+
+/// The packages of the interfaces that `world` imports, as `namespace:name`.
+pub(crate) fn imported_packages(wit: &Path, world: &str) -> Result<BTreeSet<String>, BuildError> {
+    let refused = |problem| BuildError::Wit { path: wit.to_owned(), problem };
+    let (resolve, world) = select(wit, world).map_err(refused)?;
+    let interfaces = resolve.worlds[world].imports.keys().filter_map(|key| match key {
+        WorldKey::Interface(interface) => resolve.interfaces[*interface].package,
+        WorldKey::Name(_) => None,
+    });
+    Ok(interfaces
+        .map(|package| &resolve.packages[package].name)
+        .map(|PackageName { namespace, name, .. }| format!("{namespace}:{name}"))
+        .collect())
+}
+
+fn select(wit: &Path, world: &str) -> Result<(Resolve, WorldId), String> {
+    let mut resolve = Resolve::default();
+    let (package, _) = resolve.push_dir(wit).map_err(|error| format!("{error:#}"))?;
+    let world =
+        resolve.select_world(&[package], Some(world)).map_err(|error| format!("{error:#}"))?;
+    Ok((resolve, world))
 }
 
 /// The name of the one world in the package of a WIT folder.
