@@ -41,7 +41,7 @@ const fn of(language: Language) -> Files {
             "go/internal/text/text.go",
             "go/log/log.go",
         ],
-        Language::C => files![],
+        Language::C => files!["c/twice.c", "c/twice.h"],
         Language::Cpp => files![],
         Language::Zig => files![],
         Language::AssemblyScript => files![],

