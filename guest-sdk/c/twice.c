@@ -759,3 +759,11 @@ void twice_panic(const char *format, ...)
     twice_write(TWICE_ERROR, (twice_text){message, said < most ? said : most});
     abort();
 }
+
+/* Debian builds clang's run-time functions (those for 128 bits, say) with a stack protector, which its C library for WASI does not
+ * have. */
+__attribute__((weak)) uintptr_t __stack_chk_guard = 0x57494345;
+__attribute__((weak)) void __stack_chk_fail(void)
+{
+    twice_panic("the stack was overwritten");
+}

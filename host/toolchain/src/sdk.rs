@@ -42,7 +42,7 @@ const fn of(language: Language) -> Files {
             "go/log/log.go",
         ],
         Language::C => files!["c/twice.c", "c/twice.h"],
-        Language::Cpp => files![],
+        Language::Cpp => files!["c/twice.c", "c/twice.h", "cpp/twice.cpp", "cpp/twice.hpp"],
         Language::Zig => files![],
         Language::AssemblyScript => files![],
     }
