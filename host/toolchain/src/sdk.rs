@@ -43,7 +43,7 @@ const fn of(language: Language) -> Files {
         ],
         Language::C => files!["c/twice.c", "c/twice.h"],
         Language::Cpp => files!["c/twice.c", "c/twice.h", "cpp/twice.cpp", "cpp/twice.hpp"],
-        Language::Zig => files![],
+        Language::Zig => files!["zig/root.zig", "zig/twice.zig"],
         Language::AssemblyScript => files![],
     }
 }

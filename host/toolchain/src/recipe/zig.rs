@@ -1,6 +1,7 @@
-//! Zig.
+//! Zig, for no system at all.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 
 use crate::error::BuildError;
@@ -13,7 +14,7 @@ pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
     let zig = compiler(job, INSTALL)?;
     let root = job.sdk.join("zig/root.zig");
     let sdk = job.sdk.join("zig/twice.zig");
-    let module = |name: &str, path: &std::path::Path| {
+    let module = |name: &str, path: &Path| {
         let mut flag = OsString::from(format!("-M{name}="));
         flag.push(path);
         flag
@@ -21,7 +22,8 @@ pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
     let mut command = self::command(&zig);
     command
         .args(["build-exe", "-target", "wasm32-freestanding", "-fno-entry", "-rdynamic"])
-        .args(["-O", "ReleaseSmall", "-fstrip", "--stack", "1048576"])
+        // Checked: a sum that overflows must end the node, not the account.
+        .args(["-O", "ReleaseSafe", "-fstrip", "--stack", "1048576"])
         // The SDK is the root, as what is there alone says how a panic ends. It runs the author's module `node`.
         .args(["--dep", "twice", "--dep", "node"])
         .arg(module("root", &root))
