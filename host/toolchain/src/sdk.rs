@@ -44,7 +44,15 @@ const fn of(language: Language) -> Files {
         Language::C => files!["c/twice.c", "c/twice.h"],
         Language::Cpp => files!["c/twice.c", "c/twice.h", "cpp/twice.cpp", "cpp/twice.hpp"],
         Language::Zig => files!["zig/root.zig", "zig/twice.zig"],
-        Language::AssemblyScript => files![],
+        Language::AssemblyScript => files![
+            "assemblyscript/twice/abi.ts",
+            "assemblyscript/twice/console.ts",
+            "assemblyscript/twice/context.ts",
+            "assemblyscript/twice/index.ts",
+            "assemblyscript/twice/json.ts",
+            "assemblyscript/twice/log.ts",
+            "assemblyscript/twice/runtime.ts",
+        ],
     }
 }
 
