@@ -1,8 +1,9 @@
 //! C++.
 
+use super::clang::{self, Dialect};
 use crate::error::BuildError;
 use crate::job::{Job, Made};
 
 pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
-    Ok(Made::utf8(job.work.join("node.wasm")))
+    clang::build(job, Dialect::Cpp, &["c/twice.c", "cpp/twice.cpp"])
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod assemblyscript;
 pub(crate) mod c;
+mod clang;
 pub(crate) mod cpp;
 pub(crate) mod go;
 pub(crate) mod javascript;

@@ -1,0 +1,3 @@
+module twice.dev/node
+
+go 1.24
