@@ -27,6 +27,9 @@ pub struct Built {
 ///
 /// The world is `twice:node/node`, or the one in the node's own `wit/` folder, which includes it.
 ///
+/// Tools are looked for in the folders that the environment variable `TWICE_TOOLS` names, in a `node_modules/.bin` of the node's
+/// folder or one above, and on the PATH.
+///
 /// # Errors
 /// See [`BuildError`].
 pub fn build(dir: &Path, say: &mut dyn FnMut(&str)) -> Result<Built, BuildError> {

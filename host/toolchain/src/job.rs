@@ -6,6 +6,9 @@ use std::process::{Command, Output, Stdio};
 
 use crate::error::BuildError;
 
+/// The environment variable with folders in which tools are looked for first, written as PATH is.
+const TOOLS: &str = "TWICE_TOOLS";
+
 /// What a recipe works with.
 pub(crate) struct Job<'a> {
     /// The node's folder. Absolute.
@@ -65,21 +68,26 @@ impl Job<'_> {
         Err(BuildError::Failed { tool, dir: self.dir.clone(), diagnostics })
     }
 
-    /// The first of `names` that is on the PATH or in a `node_modules/.bin` of the node's folder or one above.
+    /// The first of `names` that is in a folder of [`TOOLS`], in a `node_modules/.bin` of the node's folder or one above, or on
+    /// the PATH.
     ///
     /// # Errors
     /// [`BuildError::NoTool`] with `fix`.
     pub(crate) fn find(&self, names: &[&str], fix: &'static str) -> Result<PathBuf, BuildError> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
+        let [first, last] = [TOOLS, "PATH"].map(|name| std::env::var_os(name).unwrap_or_default());
         let beside = self.dir.ancestors().map(|dir| dir.join("node_modules/.bin"));
-        let places: Vec<PathBuf> = beside.chain(std::env::split_paths(&path)).collect();
+        let first = std::env::split_paths(&first).filter(|place| place.is_absolute());
+        let places: Vec<PathBuf> =
+            first.chain(beside).chain(std::env::split_paths(&last)).collect();
         let found = names
             .iter()
             .flat_map(|name| places.iter().map(move |place| place.join(name)))
             .find(|file| is_executable(file));
         found.ok_or_else(|| BuildError::NoTool {
             tool: names.join("` or `"),
-            problem: "it is neither on the PATH nor in a node_modules/.bin".to_owned(),
+            problem:
+                "it is neither on the PATH, nor in a node_modules/.bin, nor where TWICE_TOOLS says"
+                    .to_owned(),
             fix,
         })
     }

@@ -176,10 +176,10 @@ fn request_none(guest: &Guest) {
 
 fn item(guest: &Guest) {
     let steps = json!([{ "do": "request", "slot": "a", "item": 0 },
-                       { "do": "request", "slot": "a", "item": 4_000_000_000_u32 }]);
+                       { "do": "request", "slot": "a", "item": 2_000_000_000 }]);
     let (_, host) = guest.act(&steps, FakeHost::new(Reply::Echo));
     let items: Vec<Option<u32>> = host.requests.iter().map(|request| request.item).collect();
-    assert_eq!(items, [Some(0), Some(4_000_000_000)]);
+    assert_eq!(items, [Some(0), Some(2_000_000_000)]);
 }
 
 fn restart(guest: &Guest) {
@@ -223,7 +223,8 @@ fn uncaught(guest: &Guest) {
 
 fn trap(guest: &Guest) {
     let (ended, _) = guest.act(&json!([{ "do": "trap" }]), FakeHost::new(Reply::Echo));
-    check_trap(&ended, "");
+    // A language without an instruction for it may use up its stack.
+    assert!(matches!(ended, Ended::Trapped { .. } | Ended::Limit { limit: "stack", .. }), "{ended:?}");
 }
 
 fn unicode(guest: &Guest) {
@@ -239,7 +240,7 @@ fn unicode(guest: &Guest) {
 
 fn megabyte(guest: &Guest) {
     // Long texts, and many small values.
-    let texts = vec!["é🦀 x".repeat(1_000); 30];
+    let texts = vec!["é🦀 x".repeat(1_000); 50];
     let output = json!({ "texts": texts, "numbers": Vec::from_iter(0..100_000) });
     let input = plan(&json!([{ "do": "return", "output": output }]));
     assert!(input.len() > 850_000 && input.len() < 1 << 20, "{}", input.len());
@@ -317,7 +318,7 @@ fn randomness(guest: &Guest) {
 fn native(guest: &Guest) {
     let steps = json!([{ "do": "native" }, { "do": "request", "slot": "a" }, { "do": "native" }]);
     let native = |seed| {
-        let host = FakeHost::new(Reply::Echo).seeded(seed).at(1_700_000_000_000 + u64::from(seed));
+        let host = FakeHost::new(Reply::Echo).seeded(seed).at(1_700_000_000_000 + 60_000 * u64::from(seed));
         returned(&guest.act(&steps, host).0)["notes"].clone()
     };
     let found = native(0);
