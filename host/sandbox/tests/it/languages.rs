@@ -224,7 +224,10 @@ fn uncaught(guest: &Guest) {
 fn trap(guest: &Guest) {
     let (ended, _) = guest.act(&json!([{ "do": "trap" }]), FakeHost::new(Reply::Echo));
     // A language without an instruction for it may use up its stack.
-    assert!(matches!(ended, Ended::Trapped { .. } | Ended::Limit { limit: "stack", .. }), "{ended:?}");
+    assert!(
+        matches!(ended, Ended::Trapped { .. } | Ended::Limit { limit: "stack", .. }),
+        "{ended:?}"
+    );
 }
 
 fn unicode(guest: &Guest) {
@@ -318,7 +321,9 @@ fn randomness(guest: &Guest) {
 fn native(guest: &Guest) {
     let steps = json!([{ "do": "native" }, { "do": "request", "slot": "a" }, { "do": "native" }]);
     let native = |seed| {
-        let host = FakeHost::new(Reply::Echo).seeded(seed).at(1_700_000_000_000 + 60_000 * u64::from(seed));
+        let host = FakeHost::new(Reply::Echo)
+            .seeded(seed)
+            .at(1_700_000_000_000 + 60_000 * u64::from(seed));
         returned(&guest.act(&steps, host).0)["notes"].clone()
     };
     let found = native(0);

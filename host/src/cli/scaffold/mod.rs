@@ -1,5 +1,6 @@
 //! Writes a new node for the slots that the project's workflows grant it, ready to build, together with the SDK it needs.
 
+mod languages;
 mod rust;
 
 use std::path::{Path, PathBuf};
@@ -67,7 +68,14 @@ pub(super) fn node(
             }
             rust::files(name, &grants)
         }
-        other => anyhow::bail!("no template for {} yet", other.word()),
+        Language::Python => languages::python(name, &grants),
+        Language::JavaScript => languages::javascript(name, &grants, false),
+        Language::TypeScript => languages::javascript(name, &grants, true),
+        Language::Go => languages::go(name, &grants),
+        Language::C => languages::c(name, &grants),
+        Language::Cpp => languages::cpp(name, &grants),
+        Language::Zig => languages::zig(name, &grants),
+        Language::AssemblyScript => languages::assemblyscript(name, &grants),
     };
     twice_toolchain::write_sdk(&root.join("sdk"), language)?;
     for (path, text) in files {
