@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test may fail like the test itself")]
 
+mod adapter;
 mod cache;
 mod hostile;
 mod languages;

@@ -114,10 +114,11 @@ impl Compiler {
     }
 
     /// What makes a reactor of objects: a module whose functions are called, and which has no main. The stack is as deep as
-    /// that of other languages, and stands first in memory, so that its end is noticed (as zig places it anyway).
+    /// that of other languages, and stands first in memory, so that its end is noticed (as zig places it anyway). The names of
+    /// functions are kept: a trap tells them.
     fn link(&self, dialect: Dialect) -> Vec<&'static str> {
         let mut flags =
-            vec!["-mexec-model=reactor", "-Wl,--strip-all", "-Wl,-z,stack-size=1048576"];
+            vec!["-mexec-model=reactor", "-Wl,--strip-debug", "-Wl,-z,stack-size=1048576"];
         match self {
             Self::Clang { .. } => {
                 flags.push("-Wl,--stack-first");

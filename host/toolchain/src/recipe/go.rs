@@ -12,17 +12,16 @@ pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
     let artifact = job.work.join("node.wasm");
     let mut command = Command::new(job.find(&["go"], INSTALL)?);
     command
-        .args(["build", "-buildmode=c-shared"])
-        // The component is what a run is pinned to: it must not depend on where its author's sources lie, on the state of
-        // their repository, or on the names of symbols.
-        .args(["-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid="])
+        .args(["build", "-buildmode=c-shared", "-ldflags=-s -w -buildid="])
         .arg("-o")
         .arg(&artifact)
         .arg(".")
         .envs([("GOOS", "wasip1"), ("GOARCH", "wasm"), ("CGO_ENABLED", "0")])
-        // No flag, workspace or experiment of the author's own machine, and no other toolchain fetched on the way.
-        .envs([("GOFLAGS", ""), ("GOWORK", "off"), ("GOEXPERIMENT", ""), ("GOWASM", "")])
-        .env("GOTOOLCHAIN", "local");
+        // The component is what a run is pinned to: it must not depend on where its author's sources lie, or on the state of
+        // their repository. (Flags that are not given here would come from the author's own machine.)
+        .env("GOFLAGS", "-trimpath -buildvcs=false")
+        // No workspace of the author's, and no other toolchain fetched on the way.
+        .envs([("GOWORK", "off"), ("GOTOOLCHAIN", "local")]);
     job.run(&mut command, INSTALL)?;
     Ok(Made::utf8(artifact))
 }
