@@ -45,6 +45,7 @@ pub(crate) fn component(
     job.run(&mut command, install)?;
     let mut command = Command::new(tool);
     command
+        .env("RUST_BACKTRACE", "0")
         .arg("--wit")
         .arg(&job.wit)
         .args(["--world", &job.world, "--sync", "--js"])

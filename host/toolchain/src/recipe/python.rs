@@ -23,6 +23,8 @@ pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
     let none = job.work.join("no-packages");
     folder(&none.join("lib/site-packages"))?;
     command.env("VIRTUAL_ENV", none).env_remove("PYTHONPATH");
+    // It says what is wrong in front of a backtrace of itself.
+    command.env("RUST_BACKTRACE", "0");
     command.arg("--quiet").arg("--wit-path").arg(&job.wit).args(["--world", &job.world]);
     for name in NAMES {
         command.args(["--import-interface-name", name]);

@@ -28,7 +28,9 @@ const CONFIG: &str = r#"{
       "twice-node/main": ["../../main.ts"]
     }
   },
-  "files": ["../../main.ts", "./sdk/typescript/src/entry.ts", "./sdk/typescript/src/world.d.ts"]
+  "files": ["../../main.ts", "./sdk/typescript/src/entry.ts", "./sdk/typescript/src/world.d.ts"],
+  "include": ["../../**/*.d.ts"],
+  "exclude": ["../../target", "../../**/node_modules"]
 }
 "#;
 
