@@ -7,6 +7,7 @@ mod errors;
 mod fan_out;
 mod fencing;
 mod kills;
+mod languages;
 mod late;
 mod locks;
 mod many;
