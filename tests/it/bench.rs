@@ -36,6 +36,20 @@ fn check_commits_alone(cases: &[Value], shape: &str, expected: f64) {
 }
 
 #[test]
+fn every_language_is_measured() {
+    let costs: Value = serde_json::from_str(&bench(&["--languages", "--quick", "--json"])).unwrap();
+    let costs = costs.as_array().unwrap();
+    // Where a compiler is missing it is said, and in CI a failure.
+    assert!(costs.iter().any(|cost| cost["language"] == "rust"), "{costs:?}");
+    for cost in costs {
+        check_positive(
+            cost,
+            &["/component_bytes", "/compile_ms", "/cache_bytes", "/cold_ms", "/warm_us"],
+        );
+    }
+}
+
+#[test]
 fn every_field_is_measured() {
     let report: Value = serde_json::from_str(&bench(&["--quick", "--json"])).unwrap();
     check_positive(

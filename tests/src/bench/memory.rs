@@ -91,7 +91,8 @@ fn per_run(before: Option<f64>, after: Option<f64>, runs: u32) -> Option<f64> {
     Some((after? - before?).max(0.0) / f64::from(runs))
 }
 
-fn resident_bytes() -> Option<f64> {
+/// The resident memory of this process, where it can be told.
+pub(super) fn resident_bytes() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -4,6 +4,7 @@ mod call;
 mod cpu;
 pub mod growth;
 mod instant;
+pub mod languages;
 mod limit;
 mod memory;
 mod project;

@@ -1,9 +1,9 @@
 //! Measures what Twice costs on this machine.
 //!
-//! `cargo run --release -p twice-tests --bin bench -- [--quick] [--json] [--on DATABASE] [--at RUNS] [--growth EFFECTS [--picture FILE]]`
+//! `cargo run --release -p twice-tests --bin bench -- [--quick] [--json] [--on DATABASE] [--at RUNS] [--growth EFFECTS [--picture FILE]] [--languages]`
 
 use anyhow::{Context as _, bail};
-use twice_tests::bench::{Amount, Store, growth, measure, table};
+use twice_tests::bench::{Amount, Store, growth, languages, measure, table};
 
 /// As in the `twice` command.
 #[global_allocator]
@@ -12,10 +12,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> anyhow::Result<()> {
     let (mut amount, mut json) = (Amount::full(), false);
     let (mut most, mut picture) = (None, None);
+    let (mut by_language, mut quick) = (false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--quick" => amount = Amount { stores: amount.stores, ..Amount::quick() },
+            "--quick" => {
+                amount = Amount { stores: amount.stores, ..Amount::quick() };
+                quick = true;
+            }
+            "--languages" => by_language = true,
             "--on" => amount.stores = vec![store(arguments.next().as_deref())?],
             "--at" => {
                 let runs = arguments.next().context("--at needs a number of runs")?;
@@ -29,7 +34,7 @@ fn main() -> anyhow::Result<()> {
             "--picture" => picture = Some(arguments.next().context("--picture needs a file")?),
             "--json" => json = true,
             other => bail!(
-                "`{other}` is not known; there are --quick, --json, --on, --at, --growth and --picture"
+                "`{other}` is not known; there are --quick, --json, --on, --at, --growth, --picture and --languages"
             ),
         }
     }
@@ -41,6 +46,15 @@ fn main() -> anyhow::Result<()> {
         match json {
             true => println!("{}", serde_json::to_string_pretty(&points)?),
             false => print!("{}", growth::table(&points)),
+        }
+        return Ok(());
+    }
+    if by_language {
+        let (calls, instances) = if quick { (5, 2) } else { (1_000, 32) };
+        let costs = languages::measure(calls, instances)?;
+        match json {
+            true => println!("{}", serde_json::to_string_pretty(&costs)?),
+            false => print!("{}", languages::table(&costs)),
         }
         return Ok(());
     }
