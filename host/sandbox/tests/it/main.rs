@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test may fail like the test itself")]
 
+mod bombs;
 mod cache;
 mod hostile;
+mod hostile_wasi;
 mod languages;
 mod limits;
 mod load;
