@@ -253,9 +253,11 @@ fn refused(problem: String) -> SandboxError {
 /// # Errors
 /// In words.
 pub fn compile_here(mut input: impl Read, mut output: impl Write) -> Result<(), String> {
-    let memory = limits::COMPILE_MEMORY.value;
-    rlimit::setrlimit(Resource::AS, memory, memory)
-        .map_err(|error| format!("its memory cannot be limited: {error}"))?;
+    // A limit that the system sets already may be lower, and cannot be raised.
+    let memory = rlimit::getrlimit(Resource::AS)
+        .map(|(_, hard)| hard.min(limits::COMPILE_MEMORY.value))
+        .and_then(|memory| rlimit::setrlimit(Resource::AS, memory, memory));
+    memory.map_err(|error| format!("its memory cannot be limited: {error}"))?;
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes).map_err(|error| format!("it cannot be read: {error}"))?;
     let engine = engine::compiling().map_err(|error| error.to_string())?;

@@ -66,9 +66,9 @@ limits! {
     /// Names of functions and the like; they help to read the stack of a trap.
     CUSTOM: "custom sections", 32 << 20, "bytes of custom sections", REFUSED;
     /// For one component, as `SandboxConfig` says; an interpreter of 20 MB takes about ten seconds.
-    COMPILE_TIME: "compile time", 120, "seconds of compiling", "compiling is given up and the component is refused";
+    COMPILE_TIME: "compile time", 300, "seconds of compiling", "compiling is given up and the component is refused";
     /// Where a process of its own compiles, as in the `twice` command.
-    COMPILE_MEMORY: "compile memory", 16 << 30, "bytes of address space of the process that compiles", "that process ends and the component is refused";
+    COMPILE_MEMORY: "compile memory", 4 << 30, "bytes of address space of the process that compiles", "that process ends and the component is refused";
     /// Instances of core modules in one component.
     INSTANCES: "instances", engine::CORE_INSTANCES_MAX as u64, "core instances of one component", "the component is refused, or the call ends";
     /// Linear memories in one component.
