@@ -1,4 +1,4 @@
-//! Nodes that try to hurt the host, or to get out, by what is there of WASI.
+//! Nodes that try to hurt the host, or to get out, by what they may import: the world of a node, and what is there of WASI.
 
 use std::time::Duration;
 
@@ -144,6 +144,8 @@ const IMPORTS: &str = r#"
     (import "wasi:sockets/udp-create-socket@0.2.6" "create-udp-socket" (func $udp (param i32 i32)))
     (import "wasi:sockets/instance-network@0.2.6" "instance-network" (func $network (result i32)))
     (import "wasi:sockets/ip-name-lookup@0.2.6" "resolve-addresses" (func $resolve (param i32 i32 i32 i32)))
+    (import "twice:node/effects@0.1.0" "request" (func $request (param i32 i32 i32 i32 i32 i32 i32)))
+    (import "twice:node/effects@0.1.0" "request-all" (func $request-all (param i32 i32 i32)))
     (import "twice:node/log@0.1.0" "print" (func $print (param i32 i32 i32)))
     (import "[export]twice:hostile/things" "[resource-new]thing" (func $new-thing (param i32) (result i32)))
 "#;
@@ -373,4 +375,24 @@ fn there_is_no_network() {
     returns(&format!(
         "(call $resolve (call $network) (i32.const 128) (i32.const 11) (i32.const 64)) {refused}"
     ));
+}
+
+#[test]
+fn millions_of_requests_reach_the_host_as_often_as_granted() {
+    let one = "(call $request (i32.const 128) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 16) (i32.const 2) (i32.const 64))";
+    let (ended, host) = run(&repeat(10_000_000, one), limits());
+    check_limit(&ended, "effects", "the limit is 10");
+    assert_eq!((host.requests.len(), host.requests[0].slot.as_str()), (10, "example"));
+    // At once: lists of empty requests, which are bytes of zero.
+    let all = |count: u32| {
+        format!("(call $request-all (i32.const 4096) (i32.const {count}) (i32.const 64))")
+    };
+    let before = resident_kib();
+    for (count, limit) in [(1_000, "effects"), (330_000, "payload")] {
+        let (ended, host) = run(&all(count), limits());
+        check_limit(&ended, limit, "limit");
+        assert!(host.requests.is_empty(), "a batch is admitted whole or not at all");
+    }
+    let more = resident_kib().saturating_sub(before);
+    assert!(more < 200 << 10, "{more} KiB more");
 }
