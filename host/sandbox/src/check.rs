@@ -282,8 +282,7 @@ fn word_within(
         ComponentValType::Primitive(primitive) => return primitive.to_string(),
         ComponentValType::Type(id) => *id,
     };
-    let part =
-        |ty: &Option<ComponentValType>| ty.as_ref().map_or_else(|| "_".to_owned(), |ty| word(ty));
+    let part = |ty: &Option<ComponentValType>| ty.as_ref().map_or_else(|| "_".to_owned(), word);
     match &types[id] {
         ComponentDefinedType::Primitive(primitive) => primitive.to_string(),
         ComponentDefinedType::Result { ok, err, .. } => {

@@ -24,6 +24,8 @@ use crate::{cache, engine};
 const PLACES: usize = 2;
 /// Stack of a thread that compiles. Bytes.
 const STACK_BYTES: usize = 16 << 20;
+/// By how much more than by the clock a process that nobody waits for may compute.
+const CORES_ASSUMED: u64 = 4;
 /// Longest report of a process that failed. Bytes.
 const REPORT_BYTES_MAX: u64 = 4 << 10;
 
@@ -258,6 +260,11 @@ pub fn compile_here(mut input: impl Read, mut output: impl Write) -> Result<(), 
         .map(|(_, hard)| hard.min(limits::COMPILE_MEMORY.value))
         .and_then(|memory| rlimit::setrlimit(Resource::AS, memory, memory));
     memory.map_err(|error| format!("its memory cannot be limited: {error}"))?;
+    // Whoever started this ends it in time, unless that was killed itself.
+    rlimit::getrlimit(Resource::CPU)
+        .map(|(_, hard)| hard.min(limits::COMPILE_TIME.value * CORES_ASSUMED))
+        .and_then(|seconds| rlimit::setrlimit(Resource::CPU, seconds, seconds))
+        .map_err(|error| format!("its time cannot be limited: {error}"))?;
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes).map_err(|error| format!("it cannot be read: {error}"))?;
     let engine = engine::compiling().map_err(|error| error.to_string())?;
