@@ -32,8 +32,10 @@ pub(crate) struct Target {
     /// What is put into inputs: words of the format.
     pub(crate) dictionary: &'static [&'static str],
     /// Panics when something is wrong; says in words what came of the input.
-    pub(crate) run: Box<dyn Fn(&[u8]) -> String>,
+    pub(crate) run: Box<Run>,
 }
+
+type Run = dyn Fn(&[u8]) -> String;
 
 impl Target {
     /// Runs it on its corpus, on what failed once, and on what mutation makes of both until the time is over.
