@@ -130,7 +130,7 @@ pub enum Ended {
     },
     /// It reached a limit.
     Limit {
-        /// Which: `memory`, `time`, `stack`, `effects`, `payload`, `table`, `instances`.
+        /// Which: `memory`, `time` and `effects` of [`CallLimits`], or one of [`FIXED_LIMITS`](crate::FIXED_LIMITS).
         limit: &'static str,
         /// In words, with the value of the limit and where to change it.
         message: String,
@@ -195,6 +195,14 @@ pub enum SandboxError {
         bytes: usize,
         /// The limit.
         limit: usize,
+    },
+    /// It is made of too much, or takes too much to compile.
+    #[error("the component reaches the limit `{limit}`: {message}")]
+    Limit {
+        /// Which, as in [`FIXED_LIMITS`](crate::FIXED_LIMITS).
+        limit: &'static str,
+        /// In words, with the value of the limit.
+        message: String,
     },
     /// The engine cannot compile it.
     #[error("the component cannot be compiled: {problem}")]

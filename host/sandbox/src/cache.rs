@@ -25,7 +25,7 @@ const KEY_BYTES: usize = 32;
 /// Beyond this the oldest entries are removed. Bytes.
 const CACHE_BYTES_MAX: u64 = 4 << 30;
 /// An entry above this is not read. Bytes; compiled code has about three times the size of its component.
-const ENTRY_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const ENTRY_BYTES_MAX: u64 = 1 << 30;
 
 /// A directory of compiled components that can be trusted.
 #[derive(Debug)]
@@ -163,6 +163,20 @@ impl Cache {
             total -= bytes;
         }
         Ok(())
+    }
+}
+
+/// Loads the code that a process of this host's own program has just compiled, and that came through a pipe which nothing else
+/// could write to.
+pub(crate) fn from_own_process(engine: &Engine, code: &[u8]) -> wasmtime::Result<Component> {
+    #[expect(
+        unsafe_code,
+        reason = "deserialising compiled code is sound for what the same program serialised, which it did"
+    )]
+    // SAFETY: `code` is a private copy of what `compile_here` wrote in a process that ran this program, as the host configured
+    // it; that compiler is trusted with this input in this process as well. What was cut off is found by its own lengths.
+    unsafe {
+        Component::deserialize(engine, code)
     }
 }
 

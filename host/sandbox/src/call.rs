@@ -9,10 +9,13 @@ use crate::bindings::{NodeError, NodePre};
 use crate::engine::Ticking;
 use crate::explain::{TEXT_BYTES_MAX, explain, out_of_time};
 use crate::state::{State, shorten};
+use crate::wasi::HANDLES_MAX;
 
 /// Most data that crosses to the host in one call of one of its functions, however much was granted. Bytes; beyond it a guest
 /// could make the host allocate many times the guest's own memory.
-const CROSSING_BYTES_MAX: usize = 64 << 20;
+pub(crate) const CROSSING_BYTES_MAX: usize = 64 << 20;
+/// Most handles in the guest's own tables. A handle that is lent for a call counts twice.
+const GUEST_HANDLES_MAX: usize = 2 * HANDLES_MAX;
 /// What a request costs beside its texts when it crosses. Bytes, rounded up.
 const REQUEST_COST_BYTES: usize = 256;
 /// Longest call, for limits that are longer than a clock can count.
@@ -50,6 +53,7 @@ fn store(component: &NodePre<State>, state: State) -> Store<State> {
     store.limiter(|state| &mut state.space);
     // Twice a payload at least, so that a single text over its limit is measured and reported as such.
     store.set_hostcall_fuel(granted.saturating_mul(2).min(CROSSING_BYTES_MAX));
+    store.set_max_component_handles(GUEST_HANDLES_MAX);
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|context| {
         let state = context.data();

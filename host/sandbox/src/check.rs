@@ -11,6 +11,8 @@ use wasmparser::{
 };
 
 use crate::api::SandboxError;
+use crate::engine::FEATURES;
+use crate::state::shorten;
 use crate::wasi;
 
 /// The package of the node's world, and the version this host offers.
@@ -26,6 +28,14 @@ const OFFERED: [(&str, &[&str]); 3] = [
     ("log", &["write", "print"]),
 ];
 
+/// How deep, and how wide, a type is told in words.
+const WORD_DEPTH_MAX: u32 = 4;
+const WORD_CASES_MAX: usize = 8;
+/// Most imports that are named as not offered, and most of what is said of one, or of what is exported. Bytes; names are the
+/// component's own.
+const UNKNOWN_MAX: usize = 50;
+const WORDS_BYTES_MAX: usize = 1 << 10;
+
 /// The world that nodes are checked against.
 pub(crate) fn world() -> String {
     format!("{PACKAGE}/node@{VERSION}")
@@ -40,14 +50,19 @@ pub(crate) struct Surface {
 
 /// Checks a component against the world.
 pub(crate) fn check(component: &[u8]) -> Result<Surface, SandboxError> {
-    let types = Validator::new().validate_all(component).map_err(damaged)?;
+    let types = Validator::new_with_features(FEATURES).validate_all(component).map_err(damaged)?;
     let (imports, exports) = outline(component).map_err(damaged)?;
-    let unknown: Vec<String> =
-        imports.iter().filter_map(|import| refusal(import, &types)).collect();
+    let unknown: Vec<String> = imports
+        .iter()
+        .filter_map(|import| refusal(import, &types))
+        .take(UNKNOWN_MAX)
+        .map(|problem| shorten(&problem, WORDS_BYTES_MAX))
+        .collect();
     if !unknown.is_empty() {
         return Err(SandboxError::UnknownImports { unknown });
     }
-    check_run(&exports, &types).map_err(|problem| SandboxError::NoRun { problem })?;
+    check_run(&exports, &types)
+        .map_err(|problem| SandboxError::NoRun { problem: shorten(&problem, WORDS_BYTES_MAX) })?;
     let named = imports.iter().filter(|import| !matches!(import.ty, ComponentTypeRef::Type(_)));
     Ok(Surface {
         imports: named.map(|import| import.name.name.to_owned()).collect(),
@@ -252,26 +267,36 @@ fn signature(function: &ComponentFuncType, types: wasmparser::types::TypesRef<'_
 
 /// A type in WIT's words, as deep as a signature needs.
 fn word(ty: &ComponentValType, types: wasmparser::types::TypesRef<'_>) -> String {
+    word_within(ty, types, WORD_DEPTH_MAX)
+}
+
+/// As [`word`], with nothing in it below that depth: a type can be named in few bytes that would fill a library in words.
+fn word_within(
+    ty: &ComponentValType,
+    types: wasmparser::types::TypesRef<'_>,
+    depth: u32,
+) -> String {
+    let Some(depth) = depth.checked_sub(1) else { return "…".to_owned() };
+    let word = |ty: &ComponentValType| word_within(ty, types, depth);
     let id = match ty {
         ComponentValType::Primitive(primitive) => return primitive.to_string(),
         ComponentValType::Type(id) => *id,
     };
-    let part = |ty: &Option<ComponentValType>| {
-        ty.as_ref().map_or_else(|| "_".to_owned(), |ty| word(ty, types))
-    };
+    let part = |ty: &Option<ComponentValType>| ty.as_ref().map_or_else(|| "_".to_owned(), word);
     match &types[id] {
         ComponentDefinedType::Primitive(primitive) => primitive.to_string(),
         ComponentDefinedType::Result { ok, err, .. } => {
             format!("result<{}, {}>", part(ok), part(err))
         }
-        ComponentDefinedType::List { element, .. } => format!("list<{}>", word(element, types)),
-        ComponentDefinedType::Option { ty, .. } => format!("option<{}>", word(ty, types)),
+        ComponentDefinedType::List { element, .. } => format!("list<{}>", word(element)),
+        ComponentDefinedType::Option { ty, .. } => format!("option<{}>", word(ty)),
         ComponentDefinedType::Variant(variant) => {
             let cases: Vec<String> = variant
                 .cases
                 .iter()
+                .take(WORD_CASES_MAX)
                 .map(|(name, case)| match &case.ty {
-                    Some(ty) => format!("{name}({})", word(ty, types)),
+                    Some(ty) => format!("{name}({})", word(ty)),
                     None => name.to_string(),
                 })
                 .collect();

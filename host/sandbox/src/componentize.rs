@@ -8,19 +8,19 @@ use wit_component::ComponentEncoder;
 
 use crate::adapter::{PREVIEW1, adapter};
 use crate::api::SandboxError;
-
-/// The custom sections in which `wit-bindgen` describes the world that a core module was built for.
-const METADATA: &str = "component-type";
+use crate::shape::{self, METADATA};
 
 /// Makes a component of `bytes`: a component is passed through, a core module that carries component metadata (what
 /// `wit-bindgen` leaves in it) is wrapped, with an
 /// adapter for WASI preview 1 if it imports that. The same bytes always give the same component.
 ///
 /// # Errors
-/// [`SandboxError::TooBig`], and [`SandboxError::NotAComponent`] for anything else than these two, with the fix.
+/// [`SandboxError::TooBig`] and [`SandboxError::Limit`], and [`SandboxError::NotAComponent`] for anything else than these two, with the fix.
 pub fn componentize(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SandboxError> {
     within_limit(bytes)?;
-    match encoding(bytes)? {
+    let encoding = encoding(bytes)?;
+    shape::check(bytes)?;
+    match encoding {
         Encoding::Component => Ok(Cow::Borrowed(bytes)),
         Encoding::Module => {
             if lacks_metadata(bytes) {

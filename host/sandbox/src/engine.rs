@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use wasmparser::WasmFeatures;
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::api::SandboxError;
@@ -50,9 +51,24 @@ pub(crate) fn engine(instances: u32) -> Result<Engine, SandboxError> {
     }
 }
 
+/// Sets up an engine that only compiles: it reserves nothing for instances.
+pub(crate) fn compiling() -> Result<Engine, SandboxError> {
+    Engine::new(&config()).map_err(|error| SandboxError::Engine { problem: format!("{error:#}") })
+}
+
+/// What of WebAssembly components may use. What is not listed is refused before compiling, whatever a later engine can do.
+pub(crate) const FEATURES: WasmFeatures = WasmFeatures::WASM2
+    .union(WasmFeatures::TAIL_CALL)
+    .union(WasmFeatures::EXTENDED_CONST)
+    .union(WasmFeatures::MULTI_MEMORY)
+    .union(WasmFeatures::RELAXED_SIMD)
+    .union(WasmFeatures::COMPONENT_MODEL)
+    .difference(WasmFeatures::GC_TYPES);
+
 fn config() -> Config {
     let mut config = Config::new();
     config
+        .wasm_features(FEATURES.complement(), false)
         .wasm_component_model(true)
         .epoch_interruption(true)
         .max_wasm_stack(STACK_BYTES_MAX)

@@ -12,6 +12,7 @@ use crate::engine::{
     CORE_INSTANCES_MAX, FRAMES_MAX, MEMORIES_MAX, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
 };
 use crate::state::{State, Stop, shorten};
+use crate::wasi::HANDLES_MAX;
 
 /// Longest text of a guest's error or of a trap's cause. Bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 8 << 10;
@@ -89,6 +90,9 @@ pub(crate) fn out_of_time(limit: Duration) -> Stop {
     }
 }
 
+/// What a full table of handles says.
+const TABLE_FULL: &str = "resource table has no free keys";
+
 /// Limits that wasmtime reports only in its text.
 fn untyped(cause: &str, state: &State) -> Option<(&'static str, String)> {
     if cause.contains("fuel allocated for hostcalls has been exhausted") {
@@ -98,6 +102,14 @@ fn untyped(cause: &str, state: &State) -> Option<(&'static str, String)> {
             format!(
                 "the node passed more data to the host at once than can be let through; the limit of one JSON text is {limit} \
                  bytes"
+            ),
+        ))
+    } else if cause.contains(TABLE_FULL) || cause.contains("handle limit exceeded") {
+        Some((
+            "handles",
+            format!(
+                "the node has more handles (streams, clocks that are waited for, resources of its own) than its limit of \
+                 {HANDLES_MAX} at once; does it drop them?"
             ),
         ))
     } else if cause.contains("count too high") || cause.contains("exceeds the limit of") {

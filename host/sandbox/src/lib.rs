@@ -2,7 +2,7 @@
 //! nothing else of this machine can be reached from it (I8).
 //!
 //! A component passes four gates before it runs: it is read and its imports and its `run` are checked without compiling it
-//! (`check`), it is compiled once in a bounded way (`compile`), the compiled code is kept on disk under a key of this
+//! (`shape` counts what it is made of, `check` reads what it asks for), it is compiled once in a bounded way (`compile`), the compiled code is kept on disk under a key of this
 //! machine (`cache`), and each call gets a fresh instance with its own limits (`call`). Only `engine` configures wasmtime.
 //!
 //! **Invariant:** nothing outlives a call. An instance is dropped when its call ends, however it ends, and the [`Host`] goes
@@ -18,10 +18,15 @@ mod compile;
 mod componentize;
 mod engine;
 mod explain;
+mod limits;
 mod sandbox;
+mod shape;
 mod state;
 mod wasi;
 
 pub use api::*;
+pub use compile::{CompilerProgram, compile_here};
 pub use componentize::{componentize, lacks_metadata};
+pub use limits::{FIXED_LIMITS, FixedLimit};
 pub use sandbox::{Component, Sandbox, SandboxConfig};
+pub use wasi::INTERFACES as WASI;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -14,9 +15,10 @@ use crate::bindings::{Node, NodePre};
 use crate::cache::Cache;
 use crate::call::call;
 use crate::check::{self, check};
-use crate::compile::Compiler;
+use crate::compile::{Compiler, CompilerProgram};
 use crate::componentize::componentize;
 use crate::engine::{Ticker, engine};
+use crate::limits;
 use crate::state::State;
 use crate::wasi;
 
@@ -29,11 +31,20 @@ pub struct SandboxConfig {
     /// Most instances alive at once; a call beyond it waits for its turn (which does not count against its time). Each reserves
     /// 16 GiB of address space, and no memory until it runs.
     pub instances_max: u32,
+    /// How long compiling one component may take.
+    pub compile_time: Duration,
+    /// What compiles components, in a process of its own that can be ended; `None` compiles in threads of this one.
+    pub compiler: Option<CompilerProgram>,
 }
 
 impl Default for SandboxConfig {
     fn default() -> Self {
-        Self { cache_dir: None, instances_max: 128 }
+        Self {
+            cache_dir: None,
+            instances_max: 128,
+            compile_time: Duration::from_secs(limits::COMPILE_TIME.value),
+            compiler: None,
+        }
     }
 }
 
@@ -75,7 +86,7 @@ impl Sandbox {
             cache: config.cache_dir.as_deref().and_then(|dir| Cache::open(dir, &engine)),
             ticker: Ticker::start(&engine)?,
             turns: Semaphore::new(instances as usize),
-            compiler: Compiler::default(),
+            compiler: Compiler::new(config.compile_time, config.compiler.clone()),
             linker,
             engine,
         })
@@ -96,7 +107,7 @@ impl Sandbox {
         let (compiled, compiled_in) = match cached {
             Some(compiled) => (compiled, None),
             None => {
-                let (compiled, took) = self.compiler.compile(&self.engine, &bytes)?;
+                let (compiled, took) = self.compiler.compile(&self.engine, &digest, &bytes)?;
                 if let Some(cache) = &self.cache {
                     cache.store(&digest, &compiled);
                 }

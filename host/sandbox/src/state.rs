@@ -11,11 +11,11 @@ use crate::engine::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES
 use crate::wasi::Wasi;
 
 /// Longest log message. Bytes; the rest is cut off.
-const MESSAGE_BYTES_MAX: usize = 8 << 10;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 10;
 /// What a message costs beside its text, so that a flood of empty ones ends too. Bytes.
 const MESSAGE_COST_BYTES: usize = 32;
 /// Most random bytes of one call, as the WIT says.
-const RANDOM_BYTES_MAX: u32 = 65_536;
+pub(crate) const RANDOM_BYTES_MAX: u32 = 65_536;
 
 /// Why the host ends a call from within.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -132,7 +132,15 @@ impl State {
 
     /// Logs each line that ends in `text`, and keeps the rest for when its end comes.
     pub(crate) fn print(&mut self, level: LogLevel, text: &[u8]) {
-        for piece in text.split_inclusive(|byte| *byte == b'\n') {
+        let mut rest = text;
+        while !rest.is_empty() {
+            // A full log keeps only what may say why a trap follows; a flood of lines is not worth the host's time.
+            if self.logged == Logged::Full {
+                rest = &rest[rest.len().saturating_sub(LAST_BYTES_MAX)..];
+            }
+            let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+            let (piece, after) = rest.split_at(end);
+            rest = after;
             let line = &mut self.printed[level as usize];
             // A line without end is cut up, so that no more than a message is kept.
             let room = MESSAGE_BYTES_MAX.saturating_sub(line.len());
@@ -145,9 +153,12 @@ impl State {
 
     /// Logs what went to the standard streams of WASI meanwhile, so that it stands before what comes next.
     fn take_printed(&mut self) {
-        let pieces = self.wasi.as_ref().map(|wasi| wasi.printed()).unwrap_or_default();
-        for (level, text) in pieces {
+        let Some(printed) = self.wasi.as_ref().map(|wasi| wasi.printed()) else { return };
+        for (level, text) in printed.pieces {
             self.print(level, &text);
+        }
+        if printed.lost {
+            self.fill_log();
         }
     }
 
@@ -174,18 +185,26 @@ impl State {
         self.log(level, text);
     }
 
+    /// Says, once, that nothing more is kept.
+    fn fill_log(&mut self) {
+        if self.logged == Logged::Full {
+            return;
+        }
+        self.logged = Logged::Full;
+        let notice = format!(
+            "the log of this call reached its limit of {} bytes; nothing more is kept (`limits.log` of the node in the \
+             workflow)",
+            self.limits.log_bytes
+        );
+        self.host.log(LogLevel::Warn, &notice);
+    }
+
     fn log(&mut self, level: LogLevel, message: &str) {
         let Logged::Bytes(before) = self.logged else { return };
         let message = shorten(message, MESSAGE_BYTES_MAX);
         let after = before + message.len() + MESSAGE_COST_BYTES;
         if after > self.limits.log_bytes {
-            self.logged = Logged::Full;
-            let notice = format!(
-                "the log of this call reached its limit of {} bytes; nothing more is kept (`limits.log` of the node in the \
-                 workflow)",
-                self.limits.log_bytes
-            );
-            self.host.log(LogLevel::Warn, &notice);
+            self.fill_log();
         } else {
             self.logged = Logged::Bytes(after);
             self.host.log(level, &message);
@@ -196,6 +215,8 @@ impl State {
     }
 }
 
+/// How much of what is printed at once is looked at when the log is full. Bytes.
+const LAST_BYTES_MAX: usize = 64 << 10;
 /// How many printed lines are kept for the case that a trap follows.
 const LAST_LINES_MAX: usize = 24;
 /// Of [`LogLevel`].

@@ -15,7 +15,9 @@ use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings::clocks::{monotonic_clock, wall_clock};
 use wasmtime_wasi::p2::bindings::random::{insecure, insecure_seed, random};
 use wasmtime_wasi::p2::bindings::{cli, filesystem, sockets};
-use wasmtime_wasi::p2::{DynPollable, OutputStream, Pollable, StreamResult, subscribe};
+use wasmtime_wasi::p2::{
+    DynPollable, OutputStream, Pollable, StreamError, StreamResult, subscribe,
+};
 use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsView as _};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_io::bindings::wasi::io;
@@ -31,11 +33,13 @@ const RANDOM_BYTES_MAX: u64 = 65_536;
 const TICK_NS: u64 = 1_000;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
+/// What a line costs beside its text until it is in the log. Bytes.
+const LINE_COST_BYTES: usize = 32;
 /// What a stream takes at once. Bytes.
 const PERMIT_BYTES: usize = 64 << 10;
 
-/// The interfaces that are there, and what a node gets of each.
-pub(crate) const INTERFACES: [(&str, &str); 27] = [
+/// The interfaces of WASI that are there, and what a node gets of each.
+pub const INTERFACES: [(&str, &str); 27] = [
     ("wasi:cli/environment", "no variables, no arguments, no working directory"),
     ("wasi:cli/exit", "ends the call like a trap, with the status"),
     ("wasi:cli/stdin", "at its end"),
@@ -91,7 +95,7 @@ pub(crate) struct Wasi {
     ctx: WasiCtx,
     table: ResourceTable,
     clock: Arc<Mutex<Clock>>,
-    printed: Arc<Mutex<Printed>>,
+    printed: Arc<Mutex<Printer>>,
 }
 
 /// Nanoseconds, as all below.
@@ -114,25 +118,60 @@ impl Clock {
 
 /// What was written to the standard streams and is not in the log yet.
 #[derive(Debug, Default)]
-struct Printed {
-    pieces: Vec<(LogLevel, Vec<u8>)>,
+pub(crate) struct Printed {
+    /// Lines in the order of their ends, then what has no end yet.
+    pub(crate) pieces: Vec<(LogLevel, Vec<u8>)>,
+    /// Whether more was written than the log takes.
+    pub(crate) lost: bool,
+}
+
+/// Collects what is printed.
+#[derive(Debug)]
+struct Printer {
+    /// The beginnings of lines. A piece is a whole line, since a byte from each stream in turn would make pieces that cost many
+    /// times their text.
+    begun: [(LogLevel, Vec<u8>); 2],
+    printed: Printed,
+    /// All that was ever taken.
     bytes: usize,
     limit: usize,
 }
 
-impl Printed {
+impl Printer {
+    fn new(limit: usize) -> Self {
+        let begun = [LogLevel::Info, LogLevel::Warn].map(|level| (level, Vec::new()));
+        Self { begun, limit, printed: Printed::default(), bytes: 0 }
+    }
+
     fn add(&mut self, level: LogLevel, text: &[u8]) {
-        // The log itself says when it is full; nothing beyond that is worth keeping.
-        if self.bytes <= self.limit {
-            self.bytes += text.len();
-            self.pieces.push((level, text.to_vec()));
+        let begun = self.begun.iter_mut().find(|(of, _)| *of == level);
+        let Some((_, begun)) = begun else { return };
+        for piece in text.split_inclusive(|byte| *byte == b'\n') {
+            if self.bytes > self.limit {
+                self.printed.lost = true;
+                return;
+            }
+            let piece = &piece[..piece.len().min(self.limit - self.bytes + 1)];
+            begun.extend_from_slice(piece);
+            self.bytes += piece.len();
+            if piece.ends_with(b"\n") {
+                self.bytes += LINE_COST_BYTES;
+                self.printed.pieces.push((level, std::mem::take(begun)));
+            }
         }
+    }
+
+    fn take(&mut self) -> Printed {
+        let mut printed = std::mem::take(&mut self.printed);
+        let begun = self.begun.iter_mut().filter(|(_, text)| !text.is_empty());
+        printed.pieces.extend(begun.map(|(level, text)| (*level, std::mem::take(text))));
+        printed
     }
 }
 
 impl Wasi {
     fn new(log_bytes: usize) -> Self {
-        let printed = Arc::new(Mutex::new(Printed { limit: log_bytes, ..Printed::default() }));
+        let printed = Arc::new(Mutex::new(Printer::new(log_bytes)));
         let stream = |level| Stream { level, printed: Arc::clone(&printed) };
         let ctx = WasiCtx::builder()
             .stdout(stream(LogLevel::Info))
@@ -147,9 +186,8 @@ impl Wasi {
     }
 
     /// What was printed since this was asked last.
-    pub(crate) fn printed(&self) -> Vec<(LogLevel, Vec<u8>)> {
-        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut printed.pieces)
+    pub(crate) fn printed(&self) -> Printed {
+        self.printed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -323,7 +361,7 @@ impl Pollable for Wait {
 #[derive(Clone)]
 struct Stream {
     level: LogLevel,
-    printed: Arc<Mutex<Printed>>,
+    printed: Arc<Mutex<Printer>>,
 }
 
 impl IsTerminal for Stream {
@@ -360,5 +398,18 @@ impl OutputStream for Stream {
 
     fn check_write(&mut self) -> StreamResult<usize> {
         Ok(PERMIT_BYTES)
+    }
+
+    fn write_zeroes(&mut self, count: usize) -> StreamResult<()> {
+        // Left to itself, this would make as many bytes here as a guest names, which costs the guest nothing.
+        if count > PERMIT_BYTES {
+            return Err(StreamError::Trap(
+                Stop::Misuse(format!(
+                    "the node wrote {count} zeroes at once; the most that a stream takes is {PERMIT_BYTES} bytes"
+                ))
+                .into(),
+            ));
+        }
+        self.write(bytes::Bytes::from(vec![0; count]))
     }
 }

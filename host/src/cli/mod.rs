@@ -2,6 +2,7 @@
 //! error, and ends with a code of `Exit`.
 
 mod check;
+mod compile_component;
 mod crashtest;
 mod decider;
 mod demo;
@@ -92,6 +93,9 @@ enum Command {
     /// The worker of a crash test, which is started by it
     #[command(hide = true)]
     CrashtestWorker(crashtest::CrashtestWorker),
+    /// Compile a component in a process of its own, which is started by whoever needs it
+    #[command(hide = true)]
+    CompileComponent(compile_component::CompileComponent),
     /// Watch it pay once: kill a worker in mid-refund, resume twice
     Demo(demo::Demo),
     /// Start the simulated provider that the examples talk to
@@ -115,6 +119,7 @@ impl Command {
             Self::Init(_)
             | Self::Worker(_)
             | Self::CrashtestWorker(_)
+            | Self::CompileComponent(_)
             | Self::Demo(_)
             | Self::ProviderSim(_) => false,
         }
@@ -156,6 +161,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
             Command::Locks(command) => command.run(&out, &place).await,
             Command::Crashtest(command) => command.run(&out, &place).await,
             Command::CrashtestWorker(command) => command.run().await,
+            Command::CompileComponent(command) => command.run(),
             Command::Demo(command) => command.run(&out).await,
             Command::ProviderSim(command) => command.run(&out).await,
         }

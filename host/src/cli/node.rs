@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use twice_core::ids::Name;
-use twice_sandbox::{Component, Inspection};
+use twice_sandbox::{Component, FIXED_LIMITS, Inspection};
 use twice_toolchain::Language;
+use twice_workflow::flow::LIMITS;
 
+use super::compile_component;
 use super::exit::Exit;
 use super::given;
 use super::open::Place;
@@ -233,7 +235,10 @@ impl Inspect {
         };
         let sandbox = match place.root() {
             Ok(_) => place.sandbox()?,
-            Err(_) => twice_sandbox::Sandbox::new(&twice_sandbox::SandboxConfig::default())?,
+            Err(_) => twice_sandbox::Sandbox::new(&twice_sandbox::SandboxConfig {
+                compiler: compile_component::program(),
+                ..twice_sandbox::SandboxConfig::default()
+            })?,
         };
         let component = tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await??;
         let found = component.inspection();
@@ -256,8 +261,50 @@ fn document(found: &Inspection) -> serde_json::Value {
         "imports": found.imports,
         "wasi": wasi,
         "exports": found.exports,
+        "limits": limits_document(),
         "compiled_ms": found.compiled_in.map(|time| time.as_millis() as u64),
     })
+}
+
+/// What a workflow sets for a node: the name, the default, and what it is of.
+fn node_limits() -> [(&'static str, u64, &'static str); 4] {
+    [
+        ("memory", LIMITS.memory_bytes, "bytes of memory"),
+        ("time", LIMITS.time_ms, "milliseconds from start to return, waiting included"),
+        ("effects", LIMITS.effects.into(), "requests for effects of one call"),
+        ("log", LIMITS.log_bytes, "bytes of log of one call"),
+    ]
+}
+
+fn limits_document() -> serde_json::Value {
+    let node: Vec<_> = node_limits()
+        .into_iter()
+        .map(|(name, default, unit)| {
+            serde_json::json!({
+                "name": name, "default": default, "unit": unit, "set_by": format!("limits.{name}"),
+            })
+        })
+        .collect();
+    let fixed: Vec<_> = FIXED_LIMITS
+        .iter()
+        .map(|limit| {
+            serde_json::json!({
+                "name": limit.name, "value": limit.value, "unit": limit.unit, "reached": limit.reached,
+            })
+        })
+        .collect();
+    serde_json::json!({ "node": node, "fixed": fixed })
+}
+
+fn show_limits(out: &Out) {
+    out.line("limits   (set for the node in a workflow; these are the defaults)");
+    for (name, default, unit) in node_limits() {
+        out.line(&format!("  limits.{name}: {default} {unit}"));
+    }
+    out.line("limits   (the same for every node)");
+    for limit in FIXED_LIMITS {
+        out.line(&format!("  {}: {} {}; {}", limit.name, limit.value, limit.unit, limit.reached));
+    }
 }
 
 fn show(out: &Out, found: &Inspection) {
@@ -283,6 +330,7 @@ fn show(out: &Out, found: &Inspection) {
     for export in &found.exports {
         out.line(&format!("  {export}"));
     }
+    show_limits(out);
 }
 
 async fn registered(place: &Place, name: &str) -> anyhow::Result<Vec<u8>> {

@@ -15,6 +15,7 @@ use twice_workflow::files::DiskFiles;
 use twice_workflow::model::{Definition, Node};
 use twice_workflow::project::Settings;
 
+use super::compile_component;
 use super::out::{Out, Secrets};
 use super::signals::Askings;
 use crate::clock::LedgerClock;
@@ -198,7 +199,11 @@ impl Place {
     /// When the engine cannot be set up.
     pub(super) fn sandbox(&self) -> anyhow::Result<Sandbox> {
         let cache_dir = self.root()?.join(".twice").join("compiled");
-        Ok(Sandbox::new(&SandboxConfig { cache_dir: Some(cache_dir), ..SandboxConfig::default() })?)
+        Ok(Sandbox::new(&SandboxConfig {
+            cache_dir: Some(cache_dir),
+            compiler: compile_component::program(),
+            ..SandboxConfig::default()
+        })?)
     }
 
     fn lease_ms(&self) -> anyhow::Result<u64> {

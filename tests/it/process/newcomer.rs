@@ -56,6 +56,14 @@ fn from_an_empty_folder_to_a_refund() {
     assert_eq!(node["digest"], nodes[0]["digest"]);
     assert_eq!(node["exports"], json!(["run"]));
     assert!(node["imports"].as_array().unwrap().contains(&json!("twice:node/effects@0.1.0")));
+    let fixed = node["limits"]["fixed"].as_array().unwrap();
+    assert_eq!(fixed.len(), twice_sandbox::FIXED_LIMITS.len());
+    let stack = json!({ "name": "stack", "value": 2 << 20, "unit": "bytes of stack", "reached": "the call ends" });
+    assert!(fixed.contains(&stack), "{fixed:?}");
+    let memory = json!({
+        "name": "memory", "default": 64 << 20, "unit": "bytes of memory", "set_by": "limits.memory",
+    });
+    assert_eq!(node["limits"]["node"][0], memory);
 
     let runs = project.json(&["runs", "list"]);
     assert_eq!((&runs[0]["run_id"], &runs[0]["state"]), (&json!("run-781"), &json!("completed")));

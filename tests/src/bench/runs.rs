@@ -113,6 +113,7 @@ impl Bench {
         let config = SandboxConfig {
             cache_dir: Some(cache.path().join("compiled")),
             instances_max: LANES_MAX,
+            ..SandboxConfig::default()
         };
         Ok(Self {
             sandbox: Arc::new(Sandbox::new(&config)?),

@@ -29,7 +29,11 @@ impl Place {
 
     /// A new process, in effect.
     fn load(&self, bytes: &[u8]) -> (Sandbox, Component) {
-        let config = SandboxConfig { cache_dir: Some(self.path()), instances_max: 2 };
+        let config = SandboxConfig {
+            cache_dir: Some(self.path()),
+            instances_max: 2,
+            ..SandboxConfig::default()
+        };
         let sandbox = Sandbox::new(&config).unwrap();
         let component = sandbox.load(bytes).unwrap();
         (sandbox, component)

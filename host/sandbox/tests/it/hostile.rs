@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use twice_sandbox::{CallLimits, Ended, SandboxError};
 
-use crate::support::{FakeHost, Reply, call, check_limit, check_trap, limits, sandbox};
+use crate::support::{
+    FakeHost, Reply, block_on, call, check_limit, check_trap, limits, resident_kib, sandbox,
+};
 
 /// A component whose `run` is the core instructions `body`, with `outer` in the component and `inner` in its core module. In
 /// its memory, address 0 holds `ok("{}")`.
@@ -174,4 +176,127 @@ fn a_call_leaves_nothing_behind_for_the_next() {
         let (ended, _) = call(&node, "{}", limits(), FakeHost::new(Reply::Echo));
         assert_eq!(ended, Ended::Returned("{}".to_owned()));
     }
+}
+
+#[test]
+fn no_bit_of_a_number_depends_on_the_machine() {
+    // Every operation that makes a NaN of one with a payload, or of none, gives the one canonical NaN (I2).
+    let odd = "(f64.reinterpret_i64 (i64.const 0x7ff4_0000_dead_beef))";
+    let odd32 = "(f32.reinterpret_i32 (i32.const 0xffa1_2345))";
+    let mut body = String::new();
+    for made in [
+        format!("(f64.add {odd} (f64.const 1))"),
+        format!("(f64.mul (f64.const 0) {odd})"),
+        format!("(f64.min {odd} (f64.const 2))"),
+        format!("(f64.sub {odd} {odd})"),
+        format!("(f64.sqrt {odd})"),
+        format!("(f64.nearest {odd})"),
+        format!("(f64.promote_f32 {odd32})"),
+        "(f64.div (f64.const 0) (f64.const 0))".to_owned(),
+        "(f64.sqrt (f64.const -1))".to_owned(),
+        format!(
+            "(f64x2.extract_lane 1 (f64x2.add (f64x2.splat {odd}) (f64x2.splat (f64.const 1))))"
+        ),
+    ] {
+        body += &format!(
+            "(if (i64.ne (i64.reinterpret_f64 {made}) (i64.const 0x7ff8_0000_0000_0000)) (then unreachable))"
+        );
+    }
+    for made in [
+        format!("(f32.demote_f64 {odd})"),
+        format!("(f32.add {odd32} {odd32})"),
+        format!("(f32.max {odd32} (f32.const 1))"),
+        "(f32.sub (f32.const inf) (f32.const inf))".to_owned(),
+    ] {
+        body += &format!(
+            "(if (i32.ne (i32.reinterpret_f32 {made}) (i32.const 0x7fc0_0000)) (then unreachable))"
+        );
+    }
+    // Relaxed SIMD has one meaning of those that are permitted: here, multiplying and adding round once.
+    body += "(if (f32.ne (f32x4.extract_lane 0 (f32x4.relaxed_madd (f32x4.splat (f32.const 0x1.001p0)) \
+                 (f32x4.splat (f32.const 0x1.001p0)) (f32x4.splat (f32.const -0x1.002p0)))) (f32.const 0x1p-24)) (then unreachable)) \
+             (i32.const 0)";
+    let (ended, _) = run(&component("", "", &body), limits());
+    assert_eq!(ended, Ended::Returned("{}".to_owned()));
+}
+
+#[test]
+fn those_beside_hostile_ones_get_their_share() {
+    const HOSTILE: u32 = 6;
+    let work = "(local $i i32) (loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) \
+                (i32.const 100_000_000)))) (i32.const 0)";
+    let good = sandbox().load(&component("", "", work)).unwrap();
+    let endless = component("", "", "(loop $l (br $l)) (i32.const 0)");
+    let greedy =
+        component("", "", "(loop $l (drop (memory.grow (i32.const 1))) (br $l)) (i32.const 0)");
+    let (endless, greedy) = (sandbox().load(&endless).unwrap(), sandbox().load(&greedy).unwrap());
+    let run = |node: twice_sandbox::Component, time| async move {
+        let limits = CallLimits { time, ..limits() };
+        sandbox().run(&node, "{}", limits, Box::new(FakeHost::new(Reply::Echo))).await.0
+    };
+    let ample = Duration::from_secs(600);
+    let measured = || {
+        let good = run(good.clone(), ample);
+        async move {
+            let begun = Instant::now();
+            // A task like the others, as each run is: what a runtime blocks on has a share of another kind.
+            let ended = tokio::task::spawn(good).await.unwrap();
+            assert_eq!(ended, Ended::Returned("{}".to_owned()));
+            begun.elapsed()
+        }
+    };
+    // All of them share one thread.
+    block_on(async {
+        let alone = measured().await.max(measured().await);
+        let hostile: Vec<_> = (0..HOSTILE)
+            .map(|n| if n % 2 == 0 { endless.clone() } else { greedy.clone() })
+            .map(|node| tokio::task::spawn(run(node, ample)))
+            .collect();
+        let beside = measured().await;
+        assert!(hostile.iter().all(|call| !call.is_finished()), "the hostile ones were there");
+        hostile.iter().for_each(tokio::task::JoinHandle::abort);
+        let share = HOSTILE + 1;
+        assert!(beside < alone * share * 3, "{beside:?} beside {HOSTILE}, {alone:?} alone");
+    });
+}
+
+#[test]
+fn hostile_calls_leave_no_memory_behind() {
+    // Fills all it can get, then ends by a trap, by its time, or by its stack.
+    let fill = "(loop $g (br_if $g (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) \
+                (memory.fill (i32.const 65536) (i32.const 7) (i32.const 60_000_000))";
+    let time = Duration::from_millis(400);
+    let ends = ["unreachable", "(loop $l (br $l)) (i32.const 0)", "(call $again)"];
+    let nodes =
+        ends.map(|end| sandbox().load(&component("", "", &format!("{fill} {end}"))).unwrap());
+    let all = || {
+        for node in &nodes {
+            let (ended, _) =
+                call(node, "{}", CallLimits { time, ..limits() }, FakeHost::new(Reply::Echo));
+            assert!(matches!(ended, Ended::Limit { .. } | Ended::Trapped { .. }), "{ended:?}");
+        }
+    };
+    all();
+    let before = resident_kib();
+    (0..8).for_each(|_| all());
+    let kept = resident_kib().saturating_sub(before);
+    assert!(kept < 300 << 10, "{kept} KiB stay after 24 calls of 60 MB each");
+}
+
+#[test]
+fn more_calls_than_instances_take_turns() {
+    let config = twice_sandbox::SandboxConfig { instances_max: 2, ..Default::default() };
+    let sandbox = twice_sandbox::Sandbox::new(&config).unwrap();
+    let endless = sandbox.load(&component("", "", "(loop $l (br $l)) (i32.const 0)")).unwrap();
+    let time = Duration::from_millis(50);
+    block_on(async {
+        let calls = (0..12).map(|_| {
+            let host = Box::new(FakeHost::new(Reply::Echo));
+            sandbox.run(&endless, "{}", CallLimits { time, ..limits() }, host)
+        });
+        // Each has its own time, which does not begin before its turn.
+        for (ended, _) in futures_util::future::join_all(calls).await {
+            check_limit(&ended, "time", "50 ms");
+        }
+    });
 }

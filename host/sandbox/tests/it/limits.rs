@@ -1,13 +1,15 @@
 //! Every limit of a call, and what comes of a node that reaches it.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use twice_sandbox::{CallLimits, Ended, LogLevel};
+use twice_sandbox::{CallLimits, Ended, FIXED_LIMITS, LogLevel, WASI};
 
 use crate::support::{
-    FakeHost, Reply, act, call, check_limit, check_trap, conformance, limits, returned,
+    FakeHost, Reply, act, call, check_limit, check_trap, conformance, limits, resident_kib,
+    returned,
 };
 
 /// How long after its limit a call may still return. Generous, since the machine may be busy.
@@ -184,19 +186,14 @@ fn errors_of_a_node_are_cut() {
 
 #[test]
 fn a_suspended_instance_releases_its_memory() {
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap().to_owned();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-    };
     let steps = json!([{ "do": "grow", "bytes": 48 << 20 }, { "do": "request", "slot": "a" }]);
     let suspend = || act(&steps, limits(), FakeHost::new(Reply::Suspend)).0;
     assert_eq!(suspend(), Ended::Suspended);
-    let before = resident();
+    let before = resident_kib();
     for _ in 0..20 {
         assert_eq!(suspend(), Ended::Suspended);
     }
-    let kept = resident().saturating_sub(before);
+    let kept = resident_kib().saturating_sub(before);
     assert!(kept < 200 << 10, "{kept} KiB stay after 20 instances of 48 MiB each");
 }
 
@@ -218,4 +215,33 @@ proptest! {
             prop_assert!(message.starts_with(kept) && kept.len() > 8_000);
         }
     }
+}
+
+#[test]
+fn every_limit_that_is_reported_is_listed() {
+    let names: Vec<&str> = FIXED_LIMITS.iter().map(|limit| limit.name).collect();
+    for reported in ["stack", "table", "instances", "payload", "handles", "compile time"] {
+        assert!(names.contains(&reported), "`{reported}`");
+    }
+}
+
+#[test]
+fn the_documents_table_is_the_list() {
+    let doc = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sandbox.md");
+    let doc = std::fs::read_to_string(doc).unwrap();
+    let rows = |heading: &str| -> Vec<String> {
+        let section = doc.split(heading).nth(1).unwrap_or_else(|| panic!("no section {heading}"));
+        let section = section.split("\n#").next().unwrap_or_default();
+        section.lines().filter(|line| line.starts_with('|')).skip(2).map(str::to_owned).collect()
+    };
+    let limits: Vec<String> = FIXED_LIMITS
+        .iter()
+        .map(|limit| {
+            format!("| {} | {} {} | {} |", limit.name, limit.value, limit.unit, limit.reached)
+        })
+        .collect();
+    assert_eq!(rows("## The same for every node"), limits, "{}", limits.join("\n"));
+    let wasi: Vec<String> =
+        WASI.iter().map(|(interface, gets)| format!("| `{interface}` | {gets} |")).collect();
+    assert_eq!(rows("## WASI"), wasi, "{}", wasi.join("\n"));
 }

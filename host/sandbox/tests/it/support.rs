@@ -251,3 +251,10 @@ pub(crate) fn check_trap(ended: &Ended, in_words: &str) {
         | Ended::Limit { .. } => panic!("no trap: {ended:?}"),
     }
 }
+
+/// How much memory of this process is in use. KiB.
+pub(crate) fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap().to_owned();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
