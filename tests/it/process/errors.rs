@@ -250,15 +250,16 @@ fn what_is_wrong_with_an_input() {
 #[test]
 fn a_component_that_imports_what_is_not_offered() {
     let project = Project::init(TWICE);
-    let sockets = r#"(component (import "wasi:sockets/tcp@0.2.0" (instance (export "x" (func)))))"#;
-    project.write("sockets.wasm", wat::parse_str(sockets).unwrap());
+    let http =
+        r#"(component (import "wasi:http/outgoing-handler@0.2.0" (instance (export "x" (func)))))"#;
+    project.write("http.wasm", wat::parse_str(http).unwrap());
     check(
         &project,
-        &["node", "add", "sockets", "sockets.wasm"],
+        &["node", "add", "http", "http.wasm"],
         1,
         expect![[r#"
         error: the component imports what is not offered:
-                 - `wasi:sockets/tcp@0.2.0`: a node never has a network; request an effect through `twice:node/effects`, which the host performs
+                 - `wasi:http/outgoing-handler@0.2.0`: a node never has a network; request an effect through `twice:node/effects`, which the host performs
     "#]],
     );
     project.write("text.wasm", "no component at all");
