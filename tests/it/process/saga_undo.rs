@@ -142,6 +142,12 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck() {
     assert_eq!(undoing(0), json!({ "effects": 1, "undone": 0, "open": 0, "stuck": [key] }));
     assert_eq!(undoing(1), json!({ "effects": 1, "undone": 1, "open": 0, "stuck": [] }));
     assert_eq!(undoing(2), Value::Null);
+    let listed = stage.project.json(&["effects", "list", "--run", RUN]);
+    let listed = listed.as_array().unwrap().iter();
+    let undoing: Vec<Value> = listed.map(|effect| effect["undoing"].clone()).collect();
+    assert_eq!(undoing, [json!("stuck"), json!("undone"), Value::Null, Value::Null, Value::Null]);
+    let listed = stage.project.ok(&["effects", "list", "--run", RUN]);
+    assert!(listed.contains("could not be undone"), "{listed}");
 }
 
 /// What `twice graph` draws of the run has these in it.
