@@ -169,9 +169,20 @@ fn receipt<'a>(
             );
             return None;
         }
+        Knows::Nothing if *from == node.name.value => {
+            report(
+                Code::Dangling,
+                format!("`{from}` takes its own receipt for a source"),
+                "what an effect is about is settled before it is asked for, and there is no receipt of the node until then",
+                "take the value from the input or a node before it, or let a node behind it make the effect"
+                    .to_owned(),
+            );
+            return None;
+        }
         Knows::Nothing => {
             let what = format!("`{from}` is not done before `{}` starts", node.name.value);
-            report(Code::Dangling, what, why, format!("add `{from}` to `after`"));
+            let behind = around.relations.is_behind(from, &node.name.value);
+            report(Code::Dangling, what, why, named::before(from.as_str(), behind));
             return None;
         }
     }
