@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use expect_test::expect;
 use twice_workflow::diagnostic::Code;
 
-use super::{W, check, flow, flow_text, flow_with, mail, refund};
+use super::{M, W, check, flow, flow_text, flow_with, mail, refund};
 
 #[must_use]
 pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
@@ -62,6 +62,30 @@ pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
                 workflows/flow.toml:24:101: error[TW2126]: this is `string`, and the operation takes `integer`
                   why: the compensation would be refused when it is needed
                   fix: name another value, or correct the args schema of the operation"#]],
+        ),
+        check(
+            &[
+                (M, "schema = \"schemas/mail.json\"\n", ""),
+                (
+                    "workflows/flow.toml",
+                    "",
+                    &flow_text(
+                        "flow",
+                        "",
+                        &[(
+                            "a",
+                            &mail(
+                                "tell",
+                                "compensate = { tool = 'mail.send', args = { to = '/receipt/result/to', subject = '/receipt/external_id', text = '/receipt/result/text?' } }",
+                            ),
+                        )],
+                    ),
+                ),
+            ],
+            expect![[r#"
+                workflows/flow.toml:24:50: warning[TW2210]: nothing says that `/receipt/result/to` will be there: the operation states no schema of its answers
+                  why: where it is missing, the compensation cannot be made, and the run stays stuck
+                  fix: state one under `response` that requires `/to`, or write `/receipt/result/to?` to leave it out where it is missing"#]],
         ),
         flow(
             &[(
