@@ -132,6 +132,7 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck() {
     stage.check("stuck", &fates(UNSHIPPED, [Fate::NotUndone, Fate::Undone, Fate::Failed]));
     let reason = stage.project.run(RUN)["run"]["reason"].as_str().unwrap_or_default().to_owned();
     assert!(reason.contains("inventory.release"), "it does not say what is stuck: {reason}");
+    assert!(reason.contains("already_packed"), "it does not say why: {reason}");
     stage.check_resumed_again();
 
     let key = "reserve/run-1/order-42/order";
@@ -148,6 +149,9 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck() {
     assert_eq!(undoing, [json!("stuck"), json!("undone"), Value::Null, Value::Null, Value::Null]);
     let listed = stage.project.ok(&["effects", "list", "--run", RUN]);
     assert!(listed.contains("could not be undone"), "{listed}");
+    let steps = stage.project.run(RUN)["run"]["steps"].clone();
+    let steps = steps.as_array().unwrap().iter().map(|step| step["node"].as_str().unwrap());
+    assert_eq!(steps.collect::<Vec<_>>(), ["reserve", "authorize", "ship"]);
 }
 
 /// What `twice graph` draws of the run has these in it.

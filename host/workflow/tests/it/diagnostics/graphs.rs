@@ -250,7 +250,7 @@ pub(super) fn joins_conditions_and_routes() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/flow.toml:40:10: error[TW2104]: `x` may still be at work when `b` starts
-                  why: with `join = "any"` the receipt may come, or change, in the midst of the step (I2)
+                  why: with `join = "any"` the receipt may come, or change, in the midst of the step
                   fix: wait for all, or take the value from a node before the join"#]],
         ),
         flow(

@@ -271,7 +271,7 @@ pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
             &[("a", &refund("pay", "lock = true").replace("object = '/input/id'\n", ""))],
             expect![[r#"
                 workflows/flow.toml:18:1: error[TW2105]: the slot `pay` has no `object`
-                  why: only the object tells this effect from the same one on something else (I2); reads alone need none
+                  why: only the object tells this effect from the same one on something else; reads alone need none
                   fix: add it, for example `object = "/input/order_id"`
                 workflows/flow.toml:23:8: error[TW2127]: the slot `pay` has `lock` and no `object`
                   why: what is locked is the business object
@@ -321,7 +321,7 @@ pub(super) fn child_workflows() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/flow.toml:33:10: error[TW2104]: the result of a child workflow is no trusted source
-                  why: it is what the nodes of the child returned: guest output (I2)
+                  why: it is what the nodes of the child returned: guest output
                   fix: take `/external_id`, which is the child's run, or a value from the input"#]],
         ),
         flow(
