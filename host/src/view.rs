@@ -220,6 +220,9 @@ pub struct EffectView {
     pub held: bool,
     /// The effect that it undoes, if it undoes one.
     pub undoes: Option<String>,
+    /// What has become of its own undoing, where its run does not go on and it may have happened: `undone` (also by a person),
+    /// `open`, `stuck`, or `stays` where the workflow does not say how to undo it.
+    pub undoing: Option<&'static str>,
     /// How many attempts were made.
     pub attempts: u32,
     /// The provider's id of what came of it.
@@ -247,6 +250,8 @@ impl EffectView {
             state: row.state.to_string(),
             held: row.held,
             undoes: row.undoes.as_ref().map(ToString::to_string),
+            // It is no matter of the row: whoever lists effects finds it out from their runs.
+            undoing: None,
             attempts: row.attempts,
             external_id: row.external_id.clone(),
             last_error: row.last_error.clone(),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::effect::{Effect, State};
-use crate::event::{Compensation, ConflictRule, OnUnknown};
+use crate::event::{Compensation, ConflictRule, Failure, OnUnknown};
 use crate::ids::{EffectId, Name};
 use crate::mutation;
 use crate::reconcile;
@@ -167,7 +167,7 @@ fn after(
                 return Next::Propose { attempt };
             }
             let failure = latest.failure.as_ref();
-            let message = failure.map_or("no reason recorded", |failure| failure.message.as_str());
+            let message = failure.map_or_else(|| "no reason recorded".to_owned(), told);
             let denied = failure.is_some_and(|failure| failure.denied);
             // A person's order to try again begins a new count.
             let made = undos.iter().rev().skip(1).take_while(|undo| !is_ordered_again(undo));
@@ -196,6 +196,12 @@ fn after(
             Next::Propose { attempt }
         }
     }
+}
+
+/// A failure in words, with its code where the words do not name it.
+fn told(failure: &Failure) -> String {
+    let Failure { code, message, .. } = failure;
+    if message.contains(code.as_str()) { message.clone() } else { format!("{message} ({code})") }
 }
 
 fn is_ordered_again(undo: &Effect) -> bool {

@@ -27,8 +27,11 @@ pub struct Options {
     pub ready_file: Option<PathBuf>,
     /// A switch to start with, `NAME[@PATH][=VALUE][,times=N][,probability=P][,seed=S][,method=M]`; all of them replace
     /// those that the database remembers.
-    #[arg(long = "switch", value_name = "SWITCH")]
+    #[arg(long = "switch", value_name = "SWITCH", conflicts_with = "clear_switches")]
     pub switches: Vec<Switch>,
+    /// Forget the switches that the database remembers, and behave.
+    #[arg(long)]
+    pub clear_switches: bool,
 }
 
 /// What each switch does, a line each.
@@ -56,6 +59,9 @@ pub async fn serve(options: Options) -> anyhow::Result<()> {
         switches: options.switches,
     })
     .await?;
+    if options.clear_switches {
+        sim.set_switches([]).await.context("cannot clear the switches")?;
+    }
     if let Some(path) = &options.ready_file {
         write_whole(path, &sim.url())
             .with_context(|| format!("cannot write the ready file {}", path.display()))?;

@@ -1,6 +1,7 @@
 //! `twice effects`
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
@@ -11,7 +12,8 @@ use twice_core::event::ConflictRule;
 use twice_core::ids::{EffectId, RunId};
 use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
-use twice_ledger::{EffectFilter, EffectRow, Ledger};
+use twice_ledger::{EffectFilter, EffectRow, Ledger, progress_of};
+use twice_workflow::draw::Fate;
 
 use super::decider::Decider;
 use super::effect_text;
@@ -23,9 +25,15 @@ use super::progress::Watch;
 use super::run;
 use super::runs;
 use super::term::Column;
+use super::undone;
 use crate::engine::Engine;
 use crate::engine::operator::Finding;
 use crate::view::{EffectDetail, EffectView, EntryView};
+
+/// How many effects a listing shows unless it is told otherwise, and is not that of one run.
+const LISTED: usize = 50;
+/// How many effects are counted beyond what is shown. About so many.
+const COUNTED: usize = 10_000;
 
 /// List, show and settle effects.
 #[derive(Debug, Subcommand)]
@@ -64,9 +72,12 @@ pub(super) struct List {
     /// Only those after this one, for the next page
     #[arg(long, value_name = "EFFECT", value_parser = given::effect_id)]
     after: Option<EffectId>,
-    /// At most so many
-    #[arg(long, default_value_t = 50)]
-    limit: u32,
+    /// At most so many (default: 50, and all of one run)
+    #[arg(long)]
+    limit: Option<u32>,
+    /// All of them
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -180,18 +191,37 @@ impl List {
             held: self.conflict,
             waiting: self.waiting,
             after: self.after.clone(),
-            limit: self.limit.clamp(1, PAGE_MAX),
+            limit: PAGE_MAX,
         };
-        let rows = match &self.run {
+        let default = if self.run.is_some() { usize::MAX } else { LISTED };
+        let given = self.limit.map_or(default, |limit| limit.max(1) as usize);
+        let limit = if self.all { usize::MAX } else { given };
+        let (rows, count) = match &self.run {
             Some(run) => {
                 runs::find(ledger.as_ref(), run).await?;
-                in_order(ledger.as_ref(), run, filter).await?
+                let mut rows = in_order(ledger.as_ref(), run, filter).await?;
+                let count = Count::Exactly(rows.len());
+                rows.truncate(limit);
+                (rows, count)
             }
-            None => ledger.effects(&filter).await?,
+            None => paged(ledger.as_ref(), filter, limit).await?,
         };
-        let effects: Vec<EffectView> = rows.iter().map(EffectView::of).collect();
+        let fates = fates(ledger.as_ref(), &rows).await?;
+        let mut effects: Vec<EffectView> = rows.iter().map(EffectView::of).collect();
+        for (effect, row) in effects.iter_mut().zip(&rows) {
+            effect.undoing = fates.get(&row.id).copied();
+        }
+        let left = (count.at_least() > rows.len()).then(|| {
+            let last = rows.last().map_or("", |row| row.id.as_str());
+            format!(
+                "{} of {count} effects; `--all` or `--limit` shows more, `--after {last}` the next",
+                rows.len()
+            )
+        });
         if self.json {
             out.json(&effects);
+            // The document is the list itself, so what is not in it is said beside it.
+            left.iter().for_each(|left| out.warn(left));
             return Ok(Exit::Done);
         }
         if effects.is_empty() {
@@ -206,6 +236,7 @@ impl List {
                     effect.idempotency_key.clone(),
                     effect.kind.clone(),
                     effect.state.clone(),
+                    undoing(effect),
                     effect.attempts.to_string(),
                     effect.external_id.clone().unwrap_or_default(),
                     effect.last_error.clone().unwrap_or_default(),
@@ -217,12 +248,103 @@ impl List {
             Column::id("key"),
             Column::text("type"),
             Column::status("state"),
+            Column::text("undoing"),
             Column::text("attempts"),
             Column::text("external id"),
             Column::text("last error"),
         ];
         out.table(&columns, &rows);
+        left.iter().for_each(|left| out.line(left));
         Ok(Exit::Done)
+    }
+}
+
+/// How many effects there are.
+enum Count {
+    Exactly(usize),
+    /// More than anybody wants to have counted.
+    MoreThan(usize),
+}
+
+impl Count {
+    const fn at_least(&self) -> usize {
+        match self {
+            Self::Exactly(many) => *many,
+            Self::MoreThan(many) => *many + 1,
+        }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(many) => write!(f, "{many}"),
+            Self::MoreThan(many) => write!(f, "more than {many}"),
+        }
+    }
+}
+
+/// The first effects by their ids, and how many there are in all.
+async fn paged(
+    ledger: &dyn Ledger,
+    mut filter: EffectFilter,
+    limit: usize,
+) -> anyhow::Result<(Vec<EffectRow>, Count)> {
+    let mut rows = Vec::new();
+    let mut counted = 0;
+    loop {
+        let page = ledger.effects(&filter).await?;
+        let full = page.len() == PAGE_MAX as usize;
+        filter.after = page.last().map(|row| row.id.clone());
+        counted += page.len();
+        rows.extend(page.into_iter().take(limit - rows.len()));
+        if !full {
+            return Ok((rows, Count::Exactly(counted)));
+        }
+        if rows.len() == limit && counted >= COUNTED {
+            return Ok((rows, Count::MoreThan(counted)));
+        }
+    }
+}
+
+/// What the way back of their runs has made of these effects, where there is one.
+async fn fates(
+    ledger: &dyn Ledger,
+    rows: &[EffectRow],
+) -> anyhow::Result<HashMap<EffectId, &'static str>> {
+    let mut found = HashMap::new();
+    let runs: BTreeSet<&RunId> = rows.iter().map(|row| &row.run).collect();
+    for run in runs {
+        let Some(record) = ledger.run(run).await? else { continue };
+        if record.state == RunState::Completed {
+            continue;
+        }
+        let progress = progress_of(ledger, &record).await?;
+        if progress.compensating.is_none() {
+            continue;
+        }
+        for (effect, fate) in undone::fates(ledger, &record, &progress).await? {
+            if let Some(fate) = fate {
+                let word = match fate {
+                    Fate::Undone => "undone",
+                    Fate::Open => "open",
+                    Fate::Stuck => "stuck",
+                    Fate::Stays => "stays",
+                };
+                found.insert(effect.id, word);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What is said of the undoing of an effect in a table.
+fn undoing(effect: &EffectView) -> String {
+    match (&effect.undoes, effect.undoing) {
+        (Some(undone), _) => format!("of {}", &undone[..16]),
+        (None, Some("open")) => "to be undone".to_owned(),
+        (None, Some("stuck")) => "could not be undone".to_owned(),
+        (None, word) => word.unwrap_or_default().to_owned(),
     }
 }
 
@@ -363,7 +485,7 @@ async fn in_order(
     let place = |id: &EffectId| first_seen.get(id).copied().unwrap_or(i64::MAX);
     let begin = filter.after.as_ref().map_or(0, place);
     let mut rows = Vec::new();
-    let mut all = EffectFilter { after: None, limit: PAGE_MAX, ..filter.clone() };
+    let mut all = EffectFilter { after: None, ..filter };
     loop {
         let page = ledger.effects(&all).await?;
         let full = page.len() == PAGE_MAX as usize;
@@ -374,7 +496,6 @@ async fn in_order(
         }
     }
     rows.sort_by_key(|row| place(&row.id));
-    rows.truncate(filter.limit as usize);
     Ok(rows)
 }
 

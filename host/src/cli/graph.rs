@@ -4,8 +4,9 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use serde_json::{Value, json};
 use twice_core::ids::{Name, RunId};
+use twice_core::progress::Progress;
 use twice_ledger::{Ledger, RunRecord, progress_of};
-use twice_workflow::draw::{self, Line, Mark, Overlay, Shown};
+use twice_workflow::draw::{self, Asked, Line, Mark, Overlay, Shown};
 use twice_workflow::model::{Definition, Node, Slot, Workflow};
 
 use super::exit::Exit;
@@ -14,6 +15,7 @@ use super::open::Place;
 use super::out::Out;
 use super::runs;
 use super::term::Tone;
+use super::undone;
 
 /// How wide a picture is when nobody is looking at it. Columns.
 const WIDTH: usize = 80;
@@ -44,7 +46,8 @@ impl Graph {
                 let record = runs::find(ledger.as_ref(), run).await?;
                 let workflow = self.pinned(ledger.as_ref(), &record).await?;
                 let progress = progress_of(ledger.as_ref(), &record).await?;
-                let overlay = Overlay::of(&workflow, &progress, record.state);
+                let effects = asked(ledger.as_ref(), &record, &progress).await?;
+                let overlay = Overlay::of(&workflow, &progress, record.state, &effects);
                 ledger.close().await;
                 (workflow, Some((record, overlay)))
             }
@@ -104,13 +107,30 @@ impl Graph {
     }
 }
 
+/// The effects that the nodes of a run asked for, with what its way back has made of them.
+async fn asked(
+    ledger: &dyn Ledger,
+    record: &RunRecord,
+    progress: &Progress,
+) -> anyhow::Result<Vec<Asked>> {
+    let fates = undone::fates(ledger, record, progress).await?;
+    let asked = fates.into_iter().filter(|(effect, _)| effect.proposal.undoes.is_none());
+    let asked = asked.map(|(effect, fate)| Asked {
+        node: effect.proposal.node,
+        visit: effect.proposal.visit,
+        key: effect.proposal.idempotency_key,
+        fate,
+    });
+    Ok(asked.collect())
+}
+
 fn toned(line: Line) -> Vec<(Tone, String)> {
     let tone = |mark| match mark {
         None => Tone::Plain,
         Some(Mark::Done) => Tone::Good,
         Some(Mark::Running) => Tone::Moving,
-        Some(Mark::Waiting) => Tone::Doubt,
-        Some(Mark::Failed) => Tone::Bad,
+        Some(Mark::Waiting | Mark::Unfinished | Mark::Undone | Mark::BeingUndone) => Tone::Doubt,
+        Some(Mark::Failed | Mark::Stuck) => Tone::Bad,
         Some(Mark::Skipped | Mark::NotReached) => Tone::Quiet,
     };
     line.into_iter().map(|span| (tone(span.mark), span.text)).collect()
@@ -148,6 +168,12 @@ fn node_document(node: &Node, shown: Option<&Shown>) -> Value {
             "mark": shown.mark.as_str(),
             "visit": shown.visit,
             "elements": shown.elements.map(|(done, total)| json!({ "done": done, "total": total })),
+            "undoing": shown.undoing.as_ref().map(|undoing| json!({
+                "effects": undoing.effects,
+                "undone": undoing.undone,
+                "open": undoing.open,
+                "stuck": undoing.stuck,
+            })),
         })),
     })
 }

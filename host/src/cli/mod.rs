@@ -25,6 +25,7 @@ mod signals;
 mod sim;
 mod status;
 pub mod term;
+mod undone;
 mod worker;
 
 use std::path::PathBuf;

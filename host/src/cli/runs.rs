@@ -1,5 +1,6 @@
 //! `twice runs`
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -21,7 +22,7 @@ use super::run;
 use super::term::{Column, shortened};
 use crate::engine::operator::Decision;
 use crate::engine::{Engine, RunEnd};
-use crate::view::{ChildView, EntryView, RunView};
+use crate::view::{ChildView, EntryView, RunView, StepView};
 
 /// Least of a reason that is shown, however narrow the terminal. Characters.
 const REASON_MIN: usize = 20;
@@ -249,7 +250,8 @@ impl Show {
             }
         }
         let children = children(ledger.as_ref(), &record.id).await?;
-        let run = RunView::of(&record);
+        let mut run = RunView::of(&record);
+        in_order(&mut run.steps, &entries);
         let chain = broken.as_ref().map_or_else(|| "holds".to_owned(), |b| format!("broken: {b}"));
         if self.json {
             out.json(&serde_json::json!({
@@ -260,6 +262,17 @@ impl Show {
         }
         Ok(if broken.is_some() { Exit::Error } else { Exit::Done })
     }
+}
+
+/// Puts nodes in the order in which the run came to them: that of the first entry that is about each.
+fn in_order(steps: &mut [StepView], entries: &[EntryView]) {
+    let mut first: HashMap<&str, i64> = HashMap::new();
+    for entry in entries {
+        if let Some(node) = entry.body["node"].as_str() {
+            first.entry(node).or_insert(entry.seq);
+        }
+    }
+    steps.sort_by_key(|step| first.get(step.node.as_str()).copied().unwrap_or(i64::MAX));
 }
 
 /// The runs that a run started, oldest first.

@@ -354,6 +354,23 @@ async fn settle_outstanding(
     Ok(None)
 }
 
+/// The failure of a step that could be tried again, had it the time.
+fn no_time_left(mut cause: StepFailure, timeout_ms: Option<u64>) -> StepFailure {
+    let limit = timeout_ms.map_or_else(String::new, |ms| format!(" of {}", duration_text(ms)));
+    match &mut cause {
+        StepFailure::Retryable { message }
+        | StepFailure::Fatal { message }
+        | StepFailure::Trap { message }
+        | StepFailure::Limit { message, .. }
+        | StepFailure::Deadlock { message }
+        | StepFailure::BadOutput { message }
+        | StepFailure::BadRequest { message } => message.push_str(&format!(
+            "; it is not tried again, as its `timeout`{limit} would be over by then"
+        )),
+    }
+    cause
+}
+
 /// What may have happened, and is not known to have.
 fn in_doubt(session: &StepSession) -> Vec<EffectId> {
     let effects = session.effects();
@@ -368,13 +385,16 @@ async fn failed(
     cause: StepFailure,
     deadline: Option<Timestamp>,
 ) -> Result<StepEnd, EngineError> {
-    let message = cause.describe(&session.step.node);
     let retry = &context.node().node.retry;
     let doubled = retry.initial_ms.saturating_mul(1 << (attempt - 1).min(32));
     let next = session.now().plus_ms(doubled.min(retry.max_ms));
     let is_final = matches!(cause, StepFailure::Fatal { .. } | StepFailure::Deadlock { .. })
-        || attempt >= retry.attempts
-        || is_over(deadline, next);
+        || attempt >= retry.attempts;
+    let (is_final, cause) = match context.node().node.timeout_ms {
+        _ if is_final || !is_over(deadline, next) => (is_final, cause),
+        limit => (true, no_time_left(cause, limit)),
+    };
+    let message = cause.describe(&session.step.node);
     let unsent = |_: &EffectId| "the step failed before it was sent";
     if is_final && let Some(stop) = settle_outstanding(&mut session, context, unsent).await? {
         return Ok(StepEnd::Stopped(stop));

@@ -79,6 +79,8 @@ pub struct Expression {
     loose: Vec<Vec<String>>,
     asked: Vec<Vec<String>>,
     constant: Option<bool>,
+    /// Of what type it is, if it names nothing and is no truth value.
+    other_type: Option<String>,
 }
 
 /// A comparison of something that is named with a literal text: `routes.review == "accept"`, or `in` a list of them.
@@ -114,11 +116,25 @@ impl Expression {
         survey.visit(program.expression())?;
         let Survey { loops, members, named, compared, loose, asked, .. } = survey;
         let constant = fold(&program.expression().expr);
-        let mut compiled =
-            Self { program, variables, loops, members, compared, loose, asked, constant };
+        let other_type = None;
+        let mut compiled = Self {
+            program,
+            variables,
+            loops,
+            members,
+            compared,
+            loose,
+            asked,
+            constant,
+            other_type,
+        };
         if !named && compiled.constant.is_none() {
             let nothing = vec![&Value::Null; variables.len()];
-            compiled.constant = Some(compiled.decide(&nothing) == Ok(true));
+            let decided = compiled.decide(&nothing);
+            compiled.constant = Some(decided == Ok(true));
+            if let Err(ExpressionError::NotBoolean { got }) = decided {
+                compiled.other_type = Some(got);
+            }
         }
         Ok(compiled)
     }
@@ -153,6 +169,12 @@ impl Expression {
     #[must_use]
     pub const fn constant(&self) -> Option<bool> {
         self.constant
+    }
+
+    /// The type of its value, where it names nothing and comes to something else than true or false: `1 + 1`.
+    #[must_use]
+    pub fn other_type(&self) -> Option<&str> {
+        self.other_type.as_deref()
     }
 
     /// Its truth value. `values` are those of its variables, in their order.

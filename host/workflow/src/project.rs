@@ -218,7 +218,7 @@ fn check_database_url(sink: Sink<'_>, url: &At<String>) -> bool {
             url.place,
             Code::SecretLiteral,
             "the database URL has a password in it",
-            "a secret in a file ends up in version control and in backups (I10)",
+            "a secret in a file ends up in version control and in backups",
             "write `url = \"env:NAME\"`; if this was a real password, change it",
         );
     }

@@ -13,7 +13,7 @@ use crate::shape::is_pointer;
 pub enum SourceError {
     /// The pointer does not lead into trusted durable state.
     #[error(
-        "`{pointer}` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out (I2)"
+        "`{pointer}` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out"
     )]
     Untrusted {
         /// The pointer.

@@ -334,6 +334,8 @@ fn a_visit_that_takes_longer_than_its_timeout_fails_for_good() {
         let end = host.run_and_finish("run-1", input, Pace::Jump).await;
         let RunEnd::Failed { why } = end else { panic!("{end:?}") };
         assert!(why.contains("asked for a later start"), "the next would come too late: {why}");
+        let too_late = "it is not tried again, as its `timeout` of 30s would be over by then";
+        assert!(why.contains(too_late), "{why}");
         let attempts = host.run_events("run-1").await;
         let failed = attempts.iter().filter(|e| matches!(e, RunEvent::StepFailed { .. })).count();
         assert!((3..=4).contains(&failed), "{failed}");

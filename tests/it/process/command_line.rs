@@ -160,6 +160,24 @@ fn effects_of_a_run_stand_in_the_order_of_asking() {
 }
 
 #[test]
+fn a_listing_says_what_is_not_in_it() {
+    let provider = Provider::start();
+    let project = shop(&provider);
+    project.ok(&start(REFUND_AND_TELL, &order("order-1"), RUN));
+    for more in [&[][..], &["--run", RUN]] {
+        let list = |flags: &[&str]| project.twice(&[&["effects", "list"], more, flags].concat());
+        for all in [list(&[]), list(&["--all"]), list(&["--limit", "2"])] {
+            assert!(!all.stdout.contains("effects; "), "{all}");
+        }
+        let cut = list(&["--limit", "1"]);
+        assert!(cut.stdout.contains("1 of 2 effects; `--all` or `--limit`"), "{cut}");
+        let cut = list(&["--limit", "1", "--json"]);
+        assert_eq!(cut.json().as_array().map(Vec::len), Some(1), "{cut}");
+        assert!(cut.stderr.contains("1 of 2 effects"), "{cut}");
+    }
+}
+
+#[test]
 fn an_error_is_a_document_too_where_one_is_wanted() {
     let provider = Provider::start();
     let project = shop(&provider);

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use twice::engine::boundary::Boundary;
 use twice_provider_sim::{Fault, Switch};
 use twice_tests::project::{Ran, for_each};
@@ -132,7 +132,46 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck() {
     stage.check("stuck", &fates(UNSHIPPED, [Fate::NotUndone, Fate::Undone, Fate::Failed]));
     let reason = stage.project.run(RUN)["run"]["reason"].as_str().unwrap_or_default().to_owned();
     assert!(reason.contains("inventory.release"), "it does not say what is stuck: {reason}");
+    assert!(reason.contains("already_packed"), "it does not say why: {reason}");
     stage.check_resumed_again();
+
+    let key = "reserve/run-1/order-42/order";
+    check_drawn(&stage, &["! reserve  stuck", &format!("stuck at {key}"), "↺ authorize  undone"]);
+    check_drawn(&stage, &["✗ ship  failed", "○ capture  not reached"]);
+    let drawn = stage.project.json(&["graph", "order", "--run", RUN]);
+    let undoing = |at: usize| drawn["nodes"][at]["progress"]["undoing"].clone();
+    assert_eq!(undoing(0), json!({ "effects": 1, "undone": 0, "open": 0, "stuck": [key] }));
+    assert_eq!(undoing(1), json!({ "effects": 1, "undone": 1, "open": 0, "stuck": [] }));
+    assert_eq!(undoing(2), Value::Null);
+    let listed = stage.project.json(&["effects", "list", "--run", RUN]);
+    let listed = listed.as_array().unwrap().iter();
+    let undoing: Vec<Value> = listed.map(|effect| effect["undoing"].clone()).collect();
+    assert_eq!(undoing, [json!("stuck"), json!("undone"), Value::Null, Value::Null, Value::Null]);
+    let listed = stage.project.ok(&["effects", "list", "--run", RUN]);
+    assert!(listed.contains("could not be undone"), "{listed}");
+    let steps = stage.project.run(RUN)["run"]["steps"].clone();
+    let steps = steps.as_array().unwrap().iter().map(|step| step["node"].as_str().unwrap());
+    assert_eq!(steps.collect::<Vec<_>>(), ["reserve", "authorize", "ship"]);
+}
+
+/// What `twice graph` draws of the run has these in it.
+#[track_caller]
+fn check_drawn(stage: &Stage, wanted: &[&str]) {
+    let drawn = stage.project.ok(&["graph", stage.saga.workflow, "--run", RUN]);
+    for wanted in wanted {
+        assert!(drawn.contains(wanted), "no `{wanted}`: {drawn}");
+    }
+}
+
+#[test]
+fn a_run_that_is_undone_shows_it() {
+    let stage = Stage::of(ORDER, &ORDER.project(TWICE));
+    // Booked, and killed before the node could return: then the run is called off.
+    assert!(stage.run_and_kill(Boundary::BeforeCheckpoint, 2), "nobody died");
+    cancel(&stage);
+    stage.resume();
+    stage.check("cancelled", &fates([OF_ORDER[0], OF_ORDER[1]], [Fate::Undone, Fate::Undone]));
+    check_drawn(&stage, &["↺ reserve  undone", "↺ authorize  undone", "○ ship  not reached"]);
 }
 
 #[test]

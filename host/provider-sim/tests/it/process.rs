@@ -59,6 +59,20 @@ async fn what_was_answered_outlives_a_kill() {
 }
 
 #[tokio::test]
+async fn it_forgets_its_switches_when_told() {
+    let directory = TempDir::new().unwrap();
+    let mut first = start(directory.path(), &["--switch", "commit_then_drop"]).await;
+    assert!(first.client.refund("key-1").await.is_err());
+    first.child.kill().await.unwrap();
+    let mut second = start(directory.path(), &["--clear-switches"]).await;
+    assert!(second.client.refund("key-1").await.unwrap().replayed);
+    second.child.kill().await.unwrap();
+    // For good.
+    let third = start(directory.path(), &[]).await;
+    assert_eq!(third.client.refund("key-2").await.unwrap().status, 201);
+}
+
+#[tokio::test]
 async fn a_paused_reply_dies_with_the_program_but_its_effect_does_not() {
     let directory = TempDir::new().unwrap();
     let mut first =

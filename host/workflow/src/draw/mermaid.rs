@@ -14,10 +14,8 @@ pub fn mermaid(workflow: &Workflow, overlay: Option<&Overlay>) -> String {
         let shown = overlay.and_then(|overlay| overlay.nodes.get(&node.name));
         let mut lines = vec![format!("<b>{}</b>", escaped(node.name.as_str()))];
         if let Some(shown) = shown {
-            let elements = shown.elements.map(|(done, total)| format!(" {done}/{total}"));
-            let visit = (shown.visit > 1).then(|| format!(", visit {}", shown.visit));
-            let more = [elements, visit].into_iter().flatten().collect::<String>();
-            lines.push(format!("{}{more}", shown.mark.as_str()));
+            lines.push(shown.text());
+            lines.extend(shown.stuck().map(|line| escaped(&line)));
         }
         let said = details(node).into_iter().filter(|line| !is_drawn(line));
         lines.extend(said.map(|line| escaped(line.trim())));
@@ -63,12 +61,16 @@ fn brackets(node: &Node) -> (&'static str, &'static str) {
 }
 
 fn classes(workflow: &Workflow, overlay: &Overlay) -> String {
-    const STYLES: [(Mark, &str, &str); 5] = [
+    const STYLES: [(Mark, &str, &str); 9] = [
         (Mark::Done, "done", "fill:#dff5e1,stroke:#2da44e,color:#111"),
         (Mark::Running, "running", "fill:#ddf4ff,stroke:#0969da,color:#111"),
         (Mark::Waiting, "waiting", "fill:#fff8c5,stroke:#9a6700,color:#111"),
         (Mark::Skipped, "skipped", "fill:#f6f8fa,stroke:#8c959f,color:#57606a,stroke-dasharray:4"),
         (Mark::Failed, "failed", "fill:#ffebe9,stroke:#cf222e,color:#111"),
+        (Mark::Unfinished, "unfinished", "fill:#f6f8fa,stroke:#9a6700,color:#111"),
+        (Mark::BeingUndone, "undoing", "fill:#fbefff,stroke:#8250df,color:#111,stroke-dasharray:4"),
+        (Mark::Undone, "undone", "fill:#fbefff,stroke:#8250df,color:#111"),
+        (Mark::Stuck, "stuck", "fill:#ffebe9,stroke:#cf222e,color:#111,stroke-width:3px"),
     ];
     let mut text = String::new();
     for (mark, class, style) in STYLES {

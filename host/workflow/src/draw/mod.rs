@@ -30,6 +30,100 @@ pub struct Shown {
     pub visit: u32,
     /// How many elements have returned, and of how many, in a fan-out that has begun.
     pub elements: Option<(usize, usize)>,
+    /// What has become of the effects that the way back is about, where there are any.
+    pub undoing: Option<Undoing>,
+}
+
+/// What the way back of a run made of the effects of a node, those of every visit and element.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Undoing {
+    /// How many happened, or may have.
+    pub effects: usize,
+    /// How many of them are undone, or settled by a person.
+    pub undone: usize,
+    /// How many are yet to be undone.
+    pub open: usize,
+    /// The keys of those at which the run is stuck.
+    pub stuck: Vec<String>,
+}
+
+/// An effect that a node asked for, not one that undoes another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The node.
+    pub node: Name,
+    /// Its visit, from 1.
+    pub visit: u32,
+    /// The readable key.
+    pub key: String,
+    /// What the way back has made of it; `None` where the run is not on it, or the effect did not happen.
+    pub fate: Option<Fate>,
+}
+
+/// What the way back has made of an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is undone, or a person says that nothing is left to undo.
+    Undone,
+    /// It is yet to be undone, or it is yet to be found out whether there is anything to undo.
+    Open,
+    /// It could not be undone, and the run is stuck at it.
+    Stuck,
+    /// It happened, and the workflow does not say how to undo it.
+    Stays,
+}
+
+impl Undoing {
+    fn of<'a>(effects: impl Iterator<Item = &'a Asked>) -> Option<Self> {
+        let mut found = Self::default();
+        for (effect, fate) in effects.filter_map(|effect| Some((effect, effect.fate?))) {
+            found.effects += 1;
+            match fate {
+                Fate::Undone => found.undone += 1,
+                Fate::Open => found.open += 1,
+                Fate::Stuck => found.stuck.push(effect.key.clone()),
+                Fate::Stays => {}
+            }
+        }
+        (found.undone + found.open + found.stuck.len() > 0).then_some(found)
+    }
+
+    /// The node in a word, on the way back.
+    const fn mark(&self) -> Mark {
+        if !self.stuck.is_empty() {
+            Mark::Stuck
+        } else if self.open > 0 {
+            Mark::BeingUndone
+        } else {
+            Mark::Undone
+        }
+    }
+}
+
+impl Shown {
+    /// Where the node stands, in words.
+    fn text(&self) -> String {
+        let mut text = self.mark.as_str().to_owned();
+        if let Some((done, total)) = self.elements {
+            text.push_str(&format!(" {done}/{total}"));
+        }
+        if self.visit > 1 {
+            text.push_str(&format!(", visit {}", self.visit));
+        }
+        if let Some(Undoing { effects, undone, .. }) = &self.undoing
+            && (self.mark != Mark::Undone || undone < effects)
+        {
+            let many = if *effects == 1 { "effect" } else { "effects" };
+            text.push_str(&format!(", {undone} of {effects} {many} undone"));
+        }
+        text
+    }
+
+    /// At which effects the run is stuck, a line each.
+    fn stuck(&self) -> impl Iterator<Item = String> {
+        let keys = self.undoing.iter().flat_map(|undoing| &undoing.stuck);
+        keys.map(|key| format!("stuck at {key}"))
+    }
 }
 
 /// Where a node stands, in a word.
@@ -47,6 +141,14 @@ pub enum Mark {
     Skipped,
     /// It failed for good.
     Failed,
+    /// It had begun when the run ended, or turned back.
+    Unfinished,
+    /// What it did is being undone.
+    BeingUndone,
+    /// What it did is undone, as far as the workflow says how.
+    Undone,
+    /// Something that it did could not be undone: a person is needed.
+    Stuck,
 }
 
 impl Mark {
@@ -60,6 +162,10 @@ impl Mark {
             Self::Done => "done",
             Self::Skipped => "skipped",
             Self::Failed => "failed",
+            Self::Unfinished => "not finished",
+            Self::BeingUndone => "being undone",
+            Self::Undone => "undone",
+            Self::Stuck => "stuck",
         }
     }
 
@@ -71,21 +177,41 @@ impl Mark {
             Self::Done => "●",
             Self::Skipped => "◌",
             Self::Failed => "✗",
+            Self::Unfinished => "◍",
+            Self::BeingUndone => "↶",
+            Self::Undone => "↺",
+            Self::Stuck => "!",
         }
     }
 }
 
 impl Overlay {
-    /// What a run has made of its workflow.
+    /// What a run has made of its workflow; `effects` are those that its nodes asked for.
     #[must_use]
-    pub fn of(workflow: &Workflow, progress: &Progress, state: RunState) -> Self {
+    pub fn of(
+        workflow: &Workflow,
+        progress: &Progress,
+        state: RunState,
+        effects: &[Asked],
+    ) -> Self {
         let nodes = workflow.nodes.iter().map(|node| {
             let reached = progress.nodes.get(&node.name);
             let elements = reached.and_then(|reached| reached.elements.as_ref());
+            let visit = progress.visit(&node.name);
+            let mine = || effects.iter().filter(|effect| effect.node == node.name);
+            let asked = mine().any(|effect| effect.visit == visit);
+            let undoing = Undoing::of(mine());
+            let mark = match (mark(node, progress, state, asked), &undoing) {
+                // Why the run turned back; how its effects stand is said beside it.
+                (Mark::Failed, Some(undoing)) if undoing.stuck.is_empty() => Mark::Failed,
+                (_, Some(undoing)) => undoing.mark(),
+                (mark, None) => mark,
+            };
             let shown = Shown {
-                mark: mark(node, progress, state),
-                visit: progress.visit(&node.name),
+                mark,
+                visit,
                 elements: elements.map(|elements| (elements.done(), elements.total())),
+                undoing,
             };
             (node.name.clone(), shown)
         });
@@ -93,7 +219,8 @@ impl Overlay {
     }
 }
 
-fn mark(node: &Node, progress: &Progress, state: RunState) -> Mark {
+/// Where a node stands on the way forward. `asked`: its current visit asked for an effect.
+fn mark(node: &Node, progress: &Progress, state: RunState, asked: bool) -> Mark {
     let open = match progress.standing(&node.name) {
         Standing::Completed => return Mark::Done,
         Standing::Skipped(_) => return Mark::Skipped,
@@ -115,8 +242,14 @@ fn mark(node: &Node, progress: &Progress, state: RunState) -> Mark {
     if steps().any(|step| step.gave_up.is_some()) {
         return Mark::Failed;
     }
-    if !arrived && !steps().any(StepProgress::has_started) {
+    let begun = asked
+        || open.is_some_and(|node| node.elements.as_ref().is_some_and(|e| e.done() > 0))
+        || steps().any(StepProgress::has_started);
+    if !arrived && !begun {
         return Mark::NotReached;
+    }
+    if progress.compensating.is_some() {
+        return if begun { Mark::Unfinished } else { Mark::NotReached };
     }
     match state {
         RunState::Running => Mark::Running,
@@ -125,6 +258,7 @@ fn mark(node: &Node, progress: &Progress, state: RunState) -> Mark {
         | RunState::Halted
         | RunState::Stuck
         | RunState::Quarantined => Mark::Waiting,
+        RunState::Completed | RunState::Failed | RunState::Cancelled if begun => Mark::Unfinished,
         RunState::Completed | RunState::Failed | RunState::Cancelled => Mark::NotReached,
     }
 }

@@ -1,6 +1,6 @@
 //! A workflow in lines of text: one node below the other, what leads from one to the other in lanes beside them.
 
-use super::{Mark, Overlay, details};
+use super::{Mark, Overlay, Shown, details};
 use crate::model::{Node, Workflow};
 
 /// A line of a picture.
@@ -57,7 +57,7 @@ fn in_lanes(workflow: &Workflow, overlay: Option<&Overlay>, width: usize) -> Opt
         let targets = behind(at);
         // The lanes as they go on below the node: its own ends where nothing stands behind it.
         lanes[lane] = targets.first().copied();
-        for detail in details(node) {
+        for detail in stuck(node, overlay).chain(details(node)) {
             let bars = bars(&lanes, usize::MAX);
             let room = width.saturating_sub(bars.chars().count() + 2);
             lines.push(vec![Span::plain(format!("{bars}  {}", shortened(&detail, room)))]);
@@ -90,12 +90,18 @@ fn listed(workflow: &Workflow, overlay: Option<&Overlay>, width: usize) -> Vec<L
         let after: Vec<&str> = node.after.iter().map(|name| name.as_str()).collect();
         let after = (!after.is_empty()).then(|| format!("after {}", after.join(", ")));
         let said = details(node).into_iter().filter(|line| !line.starts_with("joins "));
-        for detail in after.into_iter().chain(said) {
+        for detail in stuck(node, overlay).chain(after).chain(said) {
             let room = width.saturating_sub(4);
             lines.push(vec![Span::plain(format!("    {}", shortened(&detail, room)))]);
         }
     }
     lines
+}
+
+/// What is said of a node at which the run is stuck.
+fn stuck(node: &Node, overlay: Option<&Overlay>) -> impl Iterator<Item = String> {
+    let shown = overlay.and_then(|overlay| overlay.nodes.get(&node.name));
+    shown.into_iter().flat_map(Shown::stuck)
 }
 
 /// The line with the name of a node, between the lanes beside it.
@@ -112,14 +118,7 @@ fn header(node: &Node, overlay: Option<&Overlay>, before: String, after: &str) -
         line.push(Span::plain(format!(" ({})", node.component)));
     }
     if let Some(shown) = shown.flatten() {
-        let mut text = format!("  {}", shown.mark.as_str());
-        if let Some((done, total)) = shown.elements {
-            text.push_str(&format!(" {done}/{total}"));
-        }
-        if shown.visit > 1 {
-            text.push_str(&format!(", visit {}", shown.visit));
-        }
-        line.push(Span { text, mark });
+        line.push(Span { text: format!("  {}", shown.text()), mark });
     }
     line
 }

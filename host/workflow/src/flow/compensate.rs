@@ -319,7 +319,19 @@ impl<'a> Check<'a, '_> {
             );
             return None;
         };
-        match shape::find(schema?, rest) {
+        let Some(schema) = schema else {
+            if !optional && which == "response" && !rest.is_empty() && operation.is_some() {
+                self.report(
+                    place,
+                    Code::ReferenceOptional,
+                    format!("nothing says that `{pointer}` will be there: the operation states no schema of its answers"),
+                    "where it is missing, the compensation cannot be made, and the run stays stuck",
+                    format!("state one under `response` that requires `{rest}`, or write `{pointer}?` to leave it out where it is missing"),
+                );
+            }
+            return None;
+        };
+        match shape::find(schema, rest) {
             shape::Place::Described { schema, always } => {
                 if !always && !optional {
                     self.report(

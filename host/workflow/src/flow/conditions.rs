@@ -20,7 +20,19 @@ pub(super) struct Condition {
 pub(super) fn read(table: &Table<'_>, key: &'static str) -> Option<Condition> {
     let text = table.text(key)?;
     match condition::compile(&text.value) {
-        Ok(expression) => Some(Condition { text, expression }),
+        Ok(expression) => {
+            if let Some(got) = expression.other_type() {
+                table.sink.report(
+                    text.place,
+                    Code::Expression,
+                    format!("`{key}` gives a value of type {got}, not true or false"),
+                    "a condition that is neither true nor false fails the run",
+                    "compare it: `state.input.count > 1`, `routes.review == 'accept'`",
+                );
+                return None;
+            }
+            Some(Condition { text, expression })
+        }
         Err(error) => {
             table.sink.report(
                 text.place,

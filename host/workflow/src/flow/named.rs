@@ -149,11 +149,23 @@ impl Named<'_> {
                 if name.as_str() == from {
                     "name a node that is done before, or the input".to_owned()
                 } else {
-                    format!("add `{from}` to `after`")
+                    before(from, around.relations.is_behind(&other.name.value, name))
                 },
             ),
         }
         Some(other)
+    }
+}
+
+/// How a node gets to know of another that is not done before it. `behind`: the other comes after it, and would wait for it in
+/// turn.
+pub(super) fn before(other: &str, behind: bool) -> String {
+    if behind {
+        format!(
+            "name the input or a node before: `{other}` comes after this one, so that neither could start if it waited for `{other}`"
+        )
+    } else {
+        format!("add `{other}` to `after`")
     }
 }
 

@@ -117,7 +117,7 @@ fn fan_out(table: &Table<'_>) -> Option<FanOutDraft> {
         table.required_because(
             "element",
             "\"/id\"",
-            "an effect of one element is told from those of the others by a value within the element, wherever it stands in its array (I2)",
+            "an effect of one element is told from those of the others by a value within the element, wherever it stands in its array",
         );
     }
     Some(FanOutDraft { array: array?, element, parallel: parallel.unwrap_or(PARALLEL) })

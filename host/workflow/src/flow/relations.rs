@@ -109,6 +109,12 @@ impl Relations {
         }
     }
 
+    /// Whether `node` comes after `other`, directly or not: `other` cannot come after it as well.
+    pub(super) fn is_behind(&self, node: &Name, other: &Name) -> bool {
+        let places = self.place(node).zip(self.place(other));
+        places.is_some_and(|(node, other)| self.ancestors[node].contains(other))
+    }
+
     /// Whether `other` can only run before `node` does.
     pub(super) fn is_before(&self, other: usize, node: usize) -> bool {
         self.ancestors[node].contains(other)

@@ -249,7 +249,7 @@ fn check_no_object(around: &Surroundings<'_>, slot: &SlotDraft, is_read: Option<
     let why = match (slot.shared, is_read) {
         (true, _) => "with `scope = \"object\"` the object is what runs share",
         (false, Some(false)) => {
-            "only the object tells this effect from the same one on something else (I2); reads alone need none"
+            "only the object tells this effect from the same one on something else; reads alone need none"
         }
         (false, Some(true) | None) => return,
     };

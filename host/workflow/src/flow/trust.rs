@@ -94,13 +94,13 @@ fn refuse(around: &Surroundings<'_>, pointer: &At<String>) {
     let (what, why, fix) = if text == "/nodes" || text.starts_with("/nodes/") {
         (
             format!("`{text}` is a node's output, which is no trusted source"),
-            "a node's output is guest output: a guest that returns another value after a restart would make a second effect (I2)",
+            "a node's output is guest output: a guest that returns another value after a restart would make a second effect",
             format!("use {FORMS}"),
         )
     } else if text.starts_with("/args") {
         (
             format!("`{text}` is what the guest sends, which is no trusted source"),
-            "an identity that followed the args would change with them, and the effect would happen again (I2)",
+            "an identity that followed the args would change with them, and the effect would happen again",
             format!("use {FORMS}"),
         )
     } else if text == "/receipts" || text.starts_with("/receipts/") {
@@ -113,7 +113,7 @@ fn refuse(around: &Surroundings<'_>, pointer: &At<String>) {
     } else {
         (
             format!("`{text}` is no trusted source"),
-            "an identity derives from trusted durable state alone (I2)",
+            "an identity derives from trusted durable state alone",
             format!("use {FORMS}"),
         )
     };
@@ -146,7 +146,7 @@ fn receipt<'a>(
             report(
                 Code::Untrusted,
                 format!("`{from}` takes its own receipt for a source"),
-                "in the midst of the step the receipt of the round before gives way to that of this one (I2)",
+                "in the midst of the step the receipt of the round before gives way to that of this one",
                 "take the value from a node before it, or let a node behind it make the effect"
                     .to_owned(),
             );
@@ -164,14 +164,25 @@ fn receipt<'a>(
             report(
                 Code::Untrusted,
                 format!("`{from}` may still be at work when `{}` starts", node.name.value),
-                "with `join = \"any\"` the receipt may come, or change, in the midst of the step (I2)",
+                "with `join = \"any\"` the receipt may come, or change, in the midst of the step",
                 "wait for all, or take the value from a node before the join".to_owned(),
+            );
+            return None;
+        }
+        Knows::Nothing if *from == node.name.value => {
+            report(
+                Code::Dangling,
+                format!("`{from}` takes its own receipt for a source"),
+                "what an effect is about is settled before it is asked for, and there is no receipt of the node until then",
+                "take the value from the input or a node before it, or let a node behind it make the effect"
+                    .to_owned(),
             );
             return None;
         }
         Knows::Nothing => {
             let what = format!("`{from}` is not done before `{}` starts", node.name.value);
-            report(Code::Dangling, what, why, format!("add `{from}` to `after`"));
+            let behind = around.relations.is_behind(from, &node.name.value);
+            report(Code::Dangling, what, why, named::before(from.as_str(), behind));
             return None;
         }
     }
@@ -185,7 +196,7 @@ fn receipt<'a>(
         report(
             Code::Untrusted,
             format!("slot `{slot}` of `{from}` may have many receipts"),
-            "which of them is meant would depend on what the guest asked for first (I2)",
+            "which of them is meant would depend on what the guest asked for first",
             "take the object from a slot that is used once, or from the input".to_owned(),
         );
         return None;
@@ -195,7 +206,7 @@ fn receipt<'a>(
         report(
             Code::Untrusted,
             "the result of a child workflow is no trusted source".to_owned(),
-            "it is what the nodes of the child returned: guest output (I2)",
+            "it is what the nodes of the child returned: guest output",
             "take `/external_id`, which is the child's run, or a value from the input".to_owned(),
         );
         return None;
@@ -206,7 +217,7 @@ fn receipt<'a>(
         report(
             Code::Untrusted,
             format!("the tool `{}` is a model, whose answers are no trusted source", tool.name),
-            "a model may answer otherwise the next time, and what it read may have told it what to say (I2)",
+            "a model may answer otherwise the next time, and what it read may have told it what to say",
             "let a trusted tool confirm the value first, and use that tool's receipt".to_owned(),
         );
         return None;

@@ -104,7 +104,7 @@ fn secrets(table: &Table<'_>) -> BTreeMap<Name, Option<String>> {
                     text.place,
                     Code::SecretLiteral,
                     format!("the secret `{key}` is not a reference"),
-                    "a secret in a file ends up in version control, in pinned definitions and in exports (I10)",
+                    "a secret in a file ends up in version control, in pinned definitions and in exports",
                     "write `env:NAME` or `file:PATH`; if this was a real secret, replace it at the provider",
                 );
             }

@@ -2,13 +2,13 @@
 
 use expect_test::{Expect, expect};
 use serde_json::json;
-use twice_core::event::{RunEvent, SkipReason, StepFailure};
+use twice_core::event::{EndCause, RunEvent, SkipReason, StepFailure};
 use twice_core::ids::ElementId;
 use twice_core::progress::Progress;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_workflow::Project;
-use twice_workflow::draw::{Overlay, mermaid, terminal};
+use twice_workflow::draw::{Asked, Fate, Overlay, mermaid, terminal};
 use twice_workflow::model::Workflow;
 
 use crate::flows::{name, sound};
@@ -139,7 +139,7 @@ fn a_run_is_laid_over() {
     ];
     let overlay = |events: &[RunEvent], state| {
         let progress = Progress::of(events.iter().map(|event| (event, Timestamp(1))));
-        Overlay::of(&order(), &progress, state)
+        Overlay::of(&order(), &progress, state, &[])
     };
     drawn(
         &order(),
@@ -203,33 +203,33 @@ fn a_run_is_laid_over() {
         &order(),
         Some(&overlay),
         expect![[r#"
-        ● judge (c)  done
-        │   routes pay, refuse, ask
-        ├─┬─╮
-        ○ │ │ draft (c)  not reached, visit 2
-        │ │ │   when routes.judge == 'ask'
-        ○ │ │ review (c)  not reached, visit 2
-        │ │ │   routes again, good
-        │ │ │   back to draft, at most 5 rounds, then the run fails
-        │ │ │     while routes.review == 'again'
-        ├─┼─┼─╮
-        │ ✗ │ │ pay (c)  failed 1/3
-        │ │ │ │   when routes.judge == 'pay'
-        │ │ │ │   for each of /input/orders by /id, 8 at once
-        │ │ │ │   at most 1h
-        ├─┼─╯ │
-        ◌ │   │ letter (c)  skipped
-        │ │   │   starts with the first that is done
-        │ │ ○ │ alarm (c)  not reached
-        │ │   │   ends the run
-        ├─┴───╯
-        ○       close (c)  not reached
-                  joins review, pay, letter"#]],
+            ● judge (c)  done
+            │   routes pay, refuse, ask
+            ├─┬─╮
+            ◍ │ │ draft (c)  not finished, visit 2
+            │ │ │   when routes.judge == 'ask'
+            ○ │ │ review (c)  not reached, visit 2
+            │ │ │   routes again, good
+            │ │ │   back to draft, at most 5 rounds, then the run fails
+            │ │ │     while routes.review == 'again'
+            ├─┼─┼─╮
+            │ ✗ │ │ pay (c)  failed 1/3
+            │ │ │ │   when routes.judge == 'pay'
+            │ │ │ │   for each of /input/orders by /id, 8 at once
+            │ │ │ │   at most 1h
+            ├─┼─╯ │
+            ◌ │   │ letter (c)  skipped
+            │ │   │   starts with the first that is done
+            │ │ ○ │ alarm (c)  not reached
+            │ │   │   ends the run
+            ├─┴───╯
+            ○       close (c)  not reached
+                      joins review, pay, letter"#]],
     );
     expect![[r#"
         flowchart TD
           n0["<b>judge</b><br/>done<br/>routes pay, refuse, ask"]
-          n1["<b>draft</b><br/>not reached, visit 2"]
+          n1["<b>draft</b><br/>not finished, visit 2"]
           n2["<b>review</b><br/>not reached, visit 2<br/>routes again, good"]
           n3[["<b>pay</b><br/>failed 1/3<br/>for each of /input/orders by /id, 8 at once<br/>at most 1h"]]
           n4{{"<b>letter</b><br/>skipped<br/>starts with the first that is done"}}
@@ -250,6 +250,8 @@ fn a_run_is_laid_over() {
           class n4 skipped
           classDef failed fill:#ffebe9,stroke:#cf222e,color:#111
           class n3 failed
+          classDef unfinished fill:#f6f8fa,stroke:#9a6700,color:#111
+          class n1 unfinished
     "#]].assert_eq(&mermaid(&order(), Some(&overlay)));
 }
 
@@ -360,4 +362,145 @@ fn a_graph_too_wide_for_lanes_is_a_list() {
             after first, n0, n23
             when state.input.xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"#]]
     .assert_eq(&text.join("\n"));
+}
+
+/// A run whose node `pack` failed, on its way back.
+fn order_that_turned_back(fates: [Option<Fate>; 4], state: RunState) -> (Workflow, Overlay) {
+    let workflow = sound(
+        "",
+        &[
+            ("reserve", ""),
+            ("pay", "after = ['reserve']"),
+            ("pack", "after = ['reserve']"),
+            ("ship", "after = ['pay', 'pack']"),
+            ("tell", "after = ['ship']"),
+        ],
+    );
+    let completed = |node: &str| RunEvent::StepCompleted {
+        node: name(node),
+        visit: 1,
+        element: None,
+        attempt: 1,
+        output: json!(1),
+        diverged: vec![],
+    };
+    let events = [
+        completed("reserve"),
+        RunEvent::StepStarted { node: name("pay"), visit: 1, element: None },
+        RunEvent::StepFailed {
+            node: name("pack"),
+            visit: 1,
+            element: None,
+            attempt: 1,
+            cause: StepFailure::Fatal { message: "no".to_owned() },
+            retry_at: None,
+        },
+        RunEvent::Compensating { cause: EndCause::Failed, why: "no".to_owned() },
+    ];
+    let progress = Progress::of(events.iter().map(|event| (event, Timestamp(1))));
+    let asked = |(at, fate): (usize, Option<Fate>)| Asked {
+        node: name(["reserve", "reserve", "pay", "pack"][at]),
+        visit: 1,
+        key: format!("key-{at}"),
+        fate,
+    };
+    let effects: Vec<Asked> = fates.into_iter().enumerate().map(asked).collect();
+    let overlay = Overlay::of(&workflow, &progress, state, &effects);
+    (workflow, overlay)
+}
+
+#[test]
+fn what_is_undone_is_shown() {
+    let undone = Some(Fate::Undone);
+    let stands = Some(Fate::Stays);
+    let all = [undone, stands, undone, None];
+    let (workflow, overlay) = order_that_turned_back(all, RunState::Failed);
+    drawn(
+        &workflow,
+        Some(&overlay),
+        expect![[r#"
+        ↺ reserve (c)  undone, 1 of 2 effects undone
+        ├─╮
+        ↺ │ pay (c)  undone
+        │ ✗ pack (c)  failed
+        ├─╯
+        ○   ship (c)  not reached
+        │     joins pay, pack
+        ○   tell (c)  not reached"#]],
+    );
+
+    let (workflow, overlay) =
+        order_that_turned_back([Some(Fate::Open), undone, None, undone], RunState::Running);
+    drawn(
+        &workflow,
+        Some(&overlay),
+        expect![[r#"
+        ↶ reserve (c)  being undone, 1 of 2 effects undone
+        ├─╮
+        ◍ │ pay (c)  not finished
+        │ ✗ pack (c)  failed, 1 of 1 effect undone
+        ├─╯
+        ○   ship (c)  not reached
+        │     joins pay, pack
+        ○   tell (c)  not reached"#]],
+    );
+
+    let (workflow, overlay) =
+        order_that_turned_back([undone, Some(Fate::Stuck), undone, None], RunState::Stuck);
+    drawn(
+        &workflow,
+        Some(&overlay),
+        expect![[r#"
+        ! reserve (c)  stuck, 1 of 2 effects undone
+        │   stuck at key-1
+        ├─╮
+        ↺ │ pay (c)  undone
+        │ ✗ pack (c)  failed
+        ├─╯
+        ○   ship (c)  not reached
+        │     joins pay, pack
+        ○   tell (c)  not reached"#]],
+    );
+    expect![[r#"
+        flowchart TD
+          n0["<b>reserve</b><br/>stuck, 1 of 2 effects undone<br/>stuck at key-1"]
+          n1["<b>pay</b><br/>undone"]
+          n2["<b>pack</b><br/>failed"]
+          n3["<b>ship</b><br/>not reached"]
+          n4["<b>tell</b><br/>not reached"]
+          n0 --> n1
+          n0 --> n2
+          n1 --> n3
+          n2 --> n3
+          n3 --> n4
+          classDef failed fill:#ffebe9,stroke:#cf222e,color:#111
+          class n2 failed
+          classDef undone fill:#fbefff,stroke:#8250df,color:#111
+          class n1 undone
+          classDef stuck fill:#ffebe9,stroke:#cf222e,color:#111,stroke-width:3px
+          class n0 stuck
+    "#]]
+    .assert_eq(&mermaid(&workflow, Some(&overlay)));
+}
+
+#[test]
+fn a_node_whose_effect_is_on_record_was_reached() {
+    let workflow = sound("", &[("a", ""), ("b", "after = ['a']")]);
+    let asked = |node: &str| Asked { node: name(node), visit: 1, key: "k".to_owned(), fate: None };
+    let progress = Progress::default();
+    let overlay = |state| Overlay::of(&workflow, &progress, state, &[asked("a")]);
+    drawn(
+        &workflow,
+        Some(&overlay(RunState::Failed)),
+        expect![[r#"
+        ◍ a (c)  not finished
+        ○ b (c)  not reached"#]],
+    );
+    drawn(
+        &workflow,
+        Some(&overlay(RunState::Waiting)),
+        expect![[r#"
+        ◔ a (c)  waiting
+        ○ b (c)  not reached"#]],
+    );
 }

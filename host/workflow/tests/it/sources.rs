@@ -119,15 +119,15 @@ fn refuses_everything_else() {
         ],
         expect![[r#"
             Some("/nodes/refund/order_id") Once None
-              refused: `/nodes/refund/order_id` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out (I2)
+              refused: `/nodes/refund/order_id` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out
             Some("/args/order_id") Once None
-              refused: `/args/order_id` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out (I2)
+              refused: `/args/order_id` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out
             Some("/inputs/order_id") Once None
-              refused: `/inputs/order_id` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out (I2)
+              refused: `/inputs/order_id` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out
             Some("input/order_id") Once None
-              refused: `input/order_id` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out (I2)
+              refused: `input/order_id` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out
             Some("/receipts/lookup") Once None
-              refused: `/receipts/lookup` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out (I2)
+              refused: `/receipts/lookup` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out
             Some("/receipts/other/order/external_id") Once None
               refused: there is no receipt of slot `order` of node `other` for `/receipts/other/order/external_id`
             Some("/receipts/lookup/order/nothing") Once None
@@ -155,7 +155,7 @@ fn refuses_everything_else() {
             Some("/id") ForEach("/input/order_id") Some(0)
               refused: there is no array at `/input/order_id`
             Some("/id") ForEach("/nodes/x/orders") Some(0)
-              refused: `/nodes/x/orders` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out (I2)
+              refused: `/nodes/x/orders` is not a trusted source: use `/input/…`, `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out
         "#]],
     );
 }

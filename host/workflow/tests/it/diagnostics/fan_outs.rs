@@ -38,7 +38,7 @@ pub(super) fn fan_outs() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/flow.toml:14:1: error[TW2003]: a node (`[[node]]`) does not state `element`
-                  why: an effect of one element is told from those of the others by a value within the element, wherever it stands in its array (I2)
+                  why: an effect of one element is told from those of the others by a value within the element, wherever it stands in its array
                   fix: add it, for example `element = "/id"`
                 workflows/flow.toml:23:11: error[TW2209]: `element` is given without `for_each`
                   why: the node runs once, not once for each element of an array
@@ -92,7 +92,7 @@ pub(super) fn fan_outs() -> Vec<BTreeSet<Code>> {
                   why: `for_each` binds the slot to the elements of an array
                   fix: use an array, or narrow the schema
                 workflows/flow.toml:24:12: error[TW2104]: `/nodes/a` is a node's output, which is no trusted source
-                  why: a node's output is guest output: a guest that returns another value after a restart would make a second effect (I2)
+                  why: a node's output is guest output: a guest that returns another value after a restart would make a second effect
                   fix: use `/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model
                 workflows/flow.toml:30:12: error[TW2104]: `/element/x` leads nowhere: there is no element
                   why: only a step of a node with `for_each` is about an element
@@ -136,7 +136,7 @@ pub(super) fn fan_outs() -> Vec<BTreeSet<Code>> {
                   why: nothing says which of them is meant
                   fix: name a slot that is used once, of a node without `for_each`
                 workflows/flow.toml:37:10: error[TW2104]: slot `pay` of `a` may have many receipts
-                  why: which of them is meant would depend on what the guest asked for first (I2)
+                  why: which of them is meant would depend on what the guest asked for first
                   fix: take the object from a slot that is used once, or from the input"#]],
         ),
         flow(

@@ -97,14 +97,14 @@ pub(super) fn files_in_general() -> Vec<BTreeSet<Code>> {
             &[(T, "", "[database]\nurl = \"postgres://twice:canary@db/twice\"\n")],
             expect![[r#"
                 twice.toml:8:7: error[TW2201]: the database URL has a password in it
-                  why: a secret in a file ends up in version control and in backups (I10)
+                  why: a secret in a file ends up in version control and in backups
                   fix: write `url = "env:NAME"`; if this was a real password, change it"#]],
         ),
         check(
             &[(T, "", "[database]\nurl = \"postgres://db/twice?user=twice&password=canary\"\n")],
             expect![[r#"
                 twice.toml:8:7: error[TW2201]: the database URL has a password in it
-                  why: a secret in a file ends up in version control and in backups (I10)
+                  why: a secret in a file ends up in version control and in backups
                   fix: write `url = "env:NAME"`; if this was a real password, change it"#]],
         ),
         check(

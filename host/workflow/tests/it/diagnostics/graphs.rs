@@ -120,6 +120,51 @@ pub(super) fn joins_conditions_and_routes() -> Vec<BTreeSet<Code>> {
         ),
         flow(
             &[
+                ("a", "when = '1 + 1'"),
+                ("b", "when = '\"yes\"'"),
+                ("c", "after = ['a']\nwhen = 'state.nodes.d.ok'"),
+                ("d", "after = ['c']"),
+            ],
+            expect![[r#"
+                workflows/flow.toml:18:8: error[TW2109]: `when` gives a value of type int, not true or false
+                  why: a condition that is neither true nor false fails the run
+                  fix: compare it: `state.input.count > 1`, `routes.review == 'accept'`
+                workflows/flow.toml:23:8: error[TW2109]: `when` gives a value of type string, not true or false
+                  why: a condition that is neither true nor false fails the run
+                  fix: compare it: `state.input.count > 1`, `routes.review == 'accept'`
+                workflows/flow.toml:29:8: error[TW2101]: `when`: `d` is not done before `c` starts
+                  why: a node's output is there once it is done; until then the expression cannot be decided, which fails the run
+                  fix: name the input or a node before: `d` comes after this one, so that neither could start if it waited for `d`"#]],
+        ),
+        flow(
+            &[
+                ("a", &refund("pay", "").replace("/input/id", "/receipts/a/pay/external_id")),
+                (
+                    "b",
+                    &format!(
+                        "after = ['a']\n{}",
+                        refund("pay", "").replace("/input/id", "/receipts/c/pay/external_id")
+                    ),
+                ),
+                ("c", &format!("after = ['b']\n{}", refund("pay", ""))),
+                ("d", &refund("pay", "").replace("/input/id", "/receipts/c/pay/external_id")),
+            ],
+            expect![[r#"
+                workflows/flow.toml:21:10: error[TW2101]: `a` takes its own receipt for a source
+                  why: what an effect is about is settled before it is asked for, and there is no receipt of the node until then
+                  fix: take the value from the input or a node before it, or let a node behind it make the effect
+                workflows/flow.toml:34:10: error[TW2101]: `c` is not done before `b` starts
+                  why: a receipt exists only once the node that gets it is done
+                  fix: name the input or a node before: `c` comes after this one, so that neither could start if it waited for `c`
+                workflows/flow.toml:57:8: warning[TW2112]: slot `pay` of node `b` asks for the same on the same object with the same intent
+                  why: they are two effects nevertheless, and both happen: node and slot are a part of the identity
+                  fix: give them different intents if both are meant to happen, or `scope = "object"` if only one is
+                workflows/flow.toml:59:10: error[TW2101]: `c` is not done before `d` starts
+                  why: a receipt exists only once the node that gets it is done
+                  fix: add `c` to `after`"#]],
+        ),
+        flow(
+            &[
                 ("a", "when = 'state.nodes.z == 1'"),
                 ("b", "after = ['a']"),
                 ("c", "after = ['b']\nwhen = 'state.nodes.a.ok'"),
@@ -205,7 +250,7 @@ pub(super) fn joins_conditions_and_routes() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/flow.toml:40:10: error[TW2104]: `x` may still be at work when `b` starts
-                  why: with `join = "any"` the receipt may come, or change, in the midst of the step (I2)
+                  why: with `join = "any"` the receipt may come, or change, in the midst of the step
                   fix: wait for all, or take the value from a node before the join"#]],
         ),
         flow(

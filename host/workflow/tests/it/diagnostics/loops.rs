@@ -27,7 +27,7 @@ pub(super) fn loops() -> Vec<BTreeSet<Code>> {
                   why: without it there is no receipt, and the request fails; another branch, or the first round of a loop, comes without it
                   fix: take the value from a node that always runs before, or let `when` ask for the receipt
                 workflows/flow.toml:42:10: error[TW2104]: `b` takes its own receipt for a source
-                  why: in the midst of the step the receipt of the round before gives way to that of this one (I2)
+                  why: in the midst of the step the receipt of the round before gives way to that of this one
                   fix: take the value from a node before it, or let a node behind it make the effect"#]],
         ),
         flow(

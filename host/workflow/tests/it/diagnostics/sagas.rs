@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use expect_test::expect;
 use twice_workflow::diagnostic::Code;
 
-use super::{W, check, flow, flow_text, flow_with, mail, refund};
+use super::{M, W, check, flow, flow_text, flow_with, mail, refund};
 
 #[must_use]
 pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
@@ -62,6 +62,30 @@ pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
                 workflows/flow.toml:24:101: error[TW2126]: this is `string`, and the operation takes `integer`
                   why: the compensation would be refused when it is needed
                   fix: name another value, or correct the args schema of the operation"#]],
+        ),
+        check(
+            &[
+                (M, "schema = \"schemas/mail.json\"\n", ""),
+                (
+                    "workflows/flow.toml",
+                    "",
+                    &flow_text(
+                        "flow",
+                        "",
+                        &[(
+                            "a",
+                            &mail(
+                                "tell",
+                                "compensate = { tool = 'mail.send', args = { to = '/receipt/result/to', subject = '/receipt/external_id', text = '/receipt/result/text?' } }",
+                            ),
+                        )],
+                    ),
+                ),
+            ],
+            expect![[r#"
+                workflows/flow.toml:24:50: warning[TW2210]: nothing says that `/receipt/result/to` will be there: the operation states no schema of its answers
+                  why: where it is missing, the compensation cannot be made, and the run stays stuck
+                  fix: state one under `response` that requires `/to`, or write `/receipt/result/to?` to leave it out where it is missing"#]],
         ),
         flow(
             &[(
@@ -247,7 +271,7 @@ pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
             &[("a", &refund("pay", "lock = true").replace("object = '/input/id'\n", ""))],
             expect![[r#"
                 workflows/flow.toml:18:1: error[TW2105]: the slot `pay` has no `object`
-                  why: only the object tells this effect from the same one on something else (I2); reads alone need none
+                  why: only the object tells this effect from the same one on something else; reads alone need none
                   fix: add it, for example `object = "/input/order_id"`
                 workflows/flow.toml:23:8: error[TW2127]: the slot `pay` has `lock` and no `object`
                   why: what is locked is the business object
@@ -297,7 +321,7 @@ pub(super) fn child_workflows() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/flow.toml:33:10: error[TW2104]: the result of a child workflow is no trusted source
-                  why: it is what the nodes of the child returned: guest output (I2)
+                  why: it is what the nodes of the child returned: guest output
                   fix: take `/external_id`, which is the child's run, or a value from the input"#]],
         ),
         flow(

@@ -18,7 +18,7 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
             )],
             expect![[r#"
                 workflows/damaged-item-refund.toml:15:10: error[TW2104]: `/nodes/refund/order_id` is a node's output, which is no trusted source
-                  why: a node's output is guest output: a guest that returns another value after a restart would make a second effect (I2)
+                  why: a node's output is guest output: a guest that returns another value after a restart would make a second effect
                   fix: use `/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model"#]],
         ),
         check(
@@ -29,7 +29,7 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
             )],
             expect![[r#"
                 workflows/damaged-item-refund.toml:15:10: error[TW2104]: `/args/order_id` is what the guest sends, which is no trusted source
-                  why: an identity that followed the args would change with them, and the effect would happen again (I2)
+                  why: an identity that followed the args would change with them, and the effect would happen again
                   fix: use `/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model"#]],
         ),
         check(
@@ -40,7 +40,7 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
             )],
             expect![[r#"
                 workflows/damaged-item-refund.toml:15:10: error[TW2104]: `/run` is no trusted source
-                  why: an identity derives from trusted durable state alone (I2)
+                  why: an identity derives from trusted durable state alone
                   fix: use `/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model"#]],
         ),
         check(
@@ -91,7 +91,7 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
             &[(W, "object = \"/input/order_id\"\nintent = \"full", r#"intent = "full"#)],
             expect![[r#"
                 workflows/damaged-item-refund.toml:12:1: error[TW2105]: the slot `refund` has no `object`
-                  why: only the object tells this effect from the same one on something else (I2); reads alone need none
+                  why: only the object tells this effect from the same one on something else; reads alone need none
                   fix: add it, for example `object = "/input/order_id"`"#]],
         ),
         check(
@@ -181,9 +181,9 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
                 "object = \"/receipts/notify/notify/external_id\"\nintent = \"x\"",
             )],
             expect![[r#"
-                workflows/damaged-item-refund.toml:28:10: error[TW2101]: `notify` is not done before `notify` starts
-                  why: a receipt exists only once the node that gets it is done
-                  fix: add `notify` to `after`"#]],
+                workflows/damaged-item-refund.toml:28:10: error[TW2101]: `notify` takes its own receipt for a source
+                  why: what an effect is about is settled before it is asked for, and there is no receipt of the node until then
+                  fix: take the value from the input or a node before it, or let a node behind it make the effect"#]],
         ),
         check(
             &[(
@@ -207,7 +207,7 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/damaged-item-refund.toml:28:10: error[TW2104]: the tool `payments` is a model, whose answers are no trusted source
-                  why: a model may answer otherwise the next time, and what it read may have told it what to say (I2)
+                  why: a model may answer otherwise the next time, and what it read may have told it what to say
                   fix: let a trusted tool confirm the value first, and use that tool's receipt"#]],
         ),
         check(
@@ -221,7 +221,7 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
             ],
             expect![[r#"
                 workflows/damaged-item-refund.toml:29:10: error[TW2104]: slot `refund` of `refund` may have many receipts
-                  why: which of them is meant would depend on what the guest asked for first (I2)
+                  why: which of them is meant would depend on what the guest asked for first
                   fix: take the object from a slot that is used once, or from the input"#]],
         ),
         check(
@@ -256,7 +256,7 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
                   why: with `for_each`, each element of the trusted array has its own business object
                   fix: write the pointer within the element, for example `/order_id`; `""` is the element itself
                 workflows/damaged-item-refund.toml:17:12: error[TW2104]: `/nodes/refund/orders` is a node's output, which is no trusted source
-                  why: a node's output is guest output: a guest that returns another value after a restart would make a second effect (I2)
+                  why: a node's output is guest output: a guest that returns another value after a restart would make a second effect
                   fix: use `/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model"#]],
         ),
         check(

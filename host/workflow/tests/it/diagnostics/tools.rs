@@ -14,7 +14,7 @@ pub(super) fn tools_and_operations() -> Vec<BTreeSet<Code>> {
             &[(P, "env:PAYMENTS_API_KEY", "sk_live_canary")],
             expect![[r#"
             tools/payments.toml:7:11: error[TW2201]: the secret `api-key` is not a reference
-              why: a secret in a file ends up in version control, in pinned definitions and in exports (I10)
+              why: a secret in a file ends up in version control, in pinned definitions and in exports
               fix: write `env:NAME` or `file:PATH`; if this was a real secret, replace it at the provider"#]],
         ),
         check(

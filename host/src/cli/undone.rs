@@ -1,0 +1,44 @@
+//! What the way back of a run has made of its effects, for those who look at it.
+
+use twice_core::effect::Effect;
+use twice_core::progress::Progress;
+use twice_core::run::RunState;
+use twice_core::saga::{self, Next, Settled};
+use twice_ledger::{Ledger, LedgerError, RunRecord, effects_of};
+use twice_workflow::draw::Fate;
+
+/// Every effect of a run, in the order in which they were asked for; with its fate where the run does not go on and it happened,
+/// or may have. Effects that undo others have none of their own.
+pub(super) async fn fates(
+    ledger: &dyn Ledger,
+    record: &RunRecord,
+    progress: &Progress,
+) -> Result<Vec<(Effect, Option<Fate>)>, LedgerError> {
+    let mut all: Vec<_> = effects_of(ledger, &record.id).await?.into_values().collect();
+    all.sort_by_key(|recorded| recorded.seq);
+    let undos = saga::undos(all.iter().map(|recorded| &recorded.effect));
+    let fate = |effect: &Effect| {
+        if progress.compensating.is_none() || effect.proposal.undoes.is_some() {
+            return None;
+        }
+        let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);
+        let resolved = progress.undo_resolved.contains(&effect.id);
+        // What it waits for is no matter here: it is yet to be undone.
+        match saga::next(effect, undos, resolved, record.updated_at) {
+            Next::Settled(Settled::NotHappened) => None,
+            Next::Settled(Settled::Undone | Settled::ByPerson) => Some(Fate::Undone),
+            Next::Settled(Settled::Stays) => Some(Fate::Stays),
+            Next::Stuck { .. } => Some(Fate::Stuck),
+            // Its undoing could not even be asked for, which only the reason tells.
+            Next::Propose { .. } if is_stuck_at(record, effect) => Some(Fate::Stuck),
+            Next::Propose { .. } | Next::Drive | Next::Wait { .. } | Next::Held => Some(Fate::Open),
+        }
+    };
+    let fates: Vec<_> = all.iter().map(|recorded| fate(&recorded.effect)).collect();
+    Ok(all.into_iter().map(|recorded| recorded.effect).zip(fates).collect())
+}
+
+fn is_stuck_at(record: &RunRecord, effect: &Effect) -> bool {
+    let reason = record.reason.as_deref().unwrap_or_default();
+    record.state == RunState::Stuck && reason.contains(effect.id.as_str())
+}
