@@ -3,7 +3,8 @@
 //!
 //! A component passes four gates before it runs: it is read and its imports and its `run` are checked without compiling it
 //! (`check`), it is compiled once in a bounded way (`compile`), the compiled code is kept on disk under a key of this
-//! machine (`cache`), and each call gets a fresh instance with its own limits (`call`). Only `engine` configures wasmtime.
+//! machine (`cache`), and each call gets a fresh instance with its own limits (`call`). Only `engine` configures wasmtime. What
+//! it imports from other packages (`typed`) is a request for an effect as well, and has to be granted before it runs.
 //!
 //! **Invariant:** nothing outlives a call. An instance is dropped when its call ends, however it ends, and the [`Host`] goes
 //! back to the caller, who knows what was in flight.
@@ -20,8 +21,12 @@ mod engine;
 mod explain;
 mod sandbox;
 mod state;
+mod typed;
 mod wasi;
 
 pub use api::*;
+pub use check::typed_imports;
 pub use componentize::{componentize, lacks_metadata};
 pub use sandbox::{Component, Sandbox, SandboxConfig};
+pub use typed::{ValueError, from_json, to_json};
+pub use wasmtime::component::Val;

@@ -103,6 +103,10 @@ impl Host for FakeHost {
         }
     }
 
+    fn refused(&mut self, slot: &str, policy: &'static str, message: &str) {
+        self.log.push((LogLevel::Warn, format!("refused {slot} by {policy}: {message}")));
+    }
+
     fn position(&self) -> Position {
         Position {
             run: "run_1".to_owned(),
