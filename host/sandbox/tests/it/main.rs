@@ -9,3 +9,4 @@ mod limits;
 mod load;
 mod nodes;
 mod support;
+mod typed;

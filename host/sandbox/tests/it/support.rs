@@ -207,7 +207,12 @@ pub(crate) fn call(
 
 /// The state of a run whose input lists `steps` for the conformance node.
 pub(crate) fn plan(steps: &Value) -> String {
-    json!({ "input": { "steps": steps }, "nodes": {} }).to_string()
+    plan_of(&json!({ "steps": steps }))
+}
+
+/// The state of a run with that input.
+pub(crate) fn plan_of(input: &Value) -> String {
+    json!({ "input": input, "nodes": {} }).to_string()
 }
 
 /// Has the conformance node do `steps`.

@@ -48,7 +48,10 @@ impl Fit {
             }
             return WitType::Option(Box::new(self.present(inner, schema, at)));
         }
-        if self.made == Made::ByTool && At::of(schema).nullable && !matches!(ty, WitType::String) {
+        let place = At::of(schema);
+        // JSON text can say null.
+        let takes_null = matches!(ty, WitType::String) && !place.is_only("string");
+        if self.made == Made::ByTool && place.nullable && !takes_null {
             self.report(at, format!("the schema says that it may be null; make it `option<{ty}>`"));
         }
         self.present(ty, schema, at)
@@ -119,12 +122,6 @@ impl Fit {
     /// A string is text where the schema takes text alone, and JSON otherwise.
     fn text(&mut self, place: &At<'_>, at: &str) -> WitType {
         if place.is_only("string") {
-            if self.made == Made::ByTool && place.nullable {
-                self.report(
-                    at,
-                    "the schema says that it may be null; make it `option<string>`".to_owned(),
-                );
-            }
             return WitType::String;
         }
         let scalars = ["boolean", "integer", "number"];

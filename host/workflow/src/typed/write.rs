@@ -51,8 +51,7 @@ pub fn write(tool: &Tool, name: &InterfaceName, each: &BTreeSet<Name>) -> Writte
                 continue;
             }
         };
-        let ty =
-            writer.function(&mut lines, tool, operation, &function, each.contains(operation_name));
+        let ty = writer.function(&mut lines, operation, &function, each.contains(operation_name));
         functions.insert(function, ty);
     }
     let mut text = format!("package {};\n\n", name.package_id());
@@ -111,7 +110,6 @@ impl Writer {
     fn function(
         &mut self,
         out: &mut String,
-        tool: &Tool,
         operation: &Operation,
         function: &str,
         item: bool,
@@ -132,7 +130,15 @@ impl Writer {
         let ok = body.map(|schema| self.ty(&schema, &format!("{function}-receipt")));
         out.push('\n');
         let described = text_of(&schema, "description").or_else(|| text_of(&schema, "title"));
-        doc(out, "    ", &format!("`{}.{function}`: {}", tool.name, crate::explain(operation)));
+        doc(
+            out,
+            "    ",
+            &format!(
+                "Class {}: {}.",
+                operation.contract.class().as_str(),
+                operation.contract.class().promise()
+            ),
+        );
         if let Some(described) = described {
             doc(out, "    ", &format!("Args: {described}"));
         }
