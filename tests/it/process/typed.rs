@@ -10,7 +10,7 @@ const WORKFLOW: &str = "workflows/damaged-item-refund.toml";
 
 /// The example's refund, without its mail, by the node in `folder`.
 fn shop(provider: &Provider, folder: &str) -> Project {
-    let project = Project::of_repository(TWICE, "nodes/example-project").at(provider);
+    let project = Project::of_repository(TWICE, "example-project").at(provider);
     let text = std::fs::read_to_string(project.root().join(WORKFLOW)).unwrap();
     let refund = text.split("\n[[node]]\nname = \"notify\"").next().unwrap();
     project.write(WORKFLOW, refund);
