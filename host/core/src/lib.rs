@@ -24,3 +24,4 @@ pub mod run;
 pub mod saga;
 pub mod time;
 pub mod transition;
+pub mod wit;

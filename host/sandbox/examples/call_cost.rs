@@ -28,6 +28,8 @@ impl Host for Instantly {
         Ok(requests.into_iter().map(answer).collect())
     }
 
+    fn refused(&mut self, _: &str, _: &'static str, _: &str) {}
+
     fn position(&self) -> Position {
         Position { run: "run_1".to_owned(), node: "refund".to_owned(), visit: 1, attempt: 1 }
     }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use twice_core::wit::TypedImport;
 
 /// A request for an effect, as a guest made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +85,9 @@ pub trait Host: Any + Send {
     async fn request(&mut self, requests: Vec<EffectRequest>)
     -> Result<Vec<EffectAnswer>, Suspend>;
 
+    /// Takes note of a request that was refused before it got here, because its args are no JSON.
+    fn refused(&mut self, slot: &str, policy: &'static str, message: &str);
+
     /// Where the guest stands.
     fn position(&self) -> Position;
 
@@ -157,6 +161,8 @@ pub struct Inspection {
     pub world: String,
     /// Every interface it imports, e.g. `twice:node/effects@0.1.0`, without those of WASI.
     pub imports: Vec<String>,
+    /// Every function that it imports from another package: each has to be granted as a slot.
+    pub typed: Vec<TypedImport>,
     /// Every interface of WASI that its language's runtime insists on, and what it gets of it.
     pub wasi: Vec<WasiInterface>,
     /// Everything it exports.
@@ -179,6 +185,12 @@ pub enum SandboxError {
     UnknownImports {
         /// One line per import: its name, why it is not offered, and what is.
         unknown: Vec<String>,
+    },
+    /// It imports functions that nothing grants.
+    #[error("the component imports what nothing grants:{}", list(.ungranted))]
+    Ungranted {
+        /// One line per function: its name, and the fix.
+        ungranted: Vec<String>,
     },
     /// It does not export `run` as the world says.
     #[error(

@@ -10,9 +10,13 @@ use wasmparser::{
     PrimitiveValType, Validator,
 };
 
+use twice_core::wit::TypedImport;
+
 use crate::api::SandboxError;
+use crate::componentize::componentize;
 use crate::engine::FEATURES;
 use crate::state::shorten;
+use crate::typed::read;
 use crate::wasi;
 
 /// The package of the node's world, and the version this host offers.
@@ -46,18 +50,49 @@ pub(crate) fn world() -> String {
 pub(crate) struct Surface {
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
+    /// The functions of other packages.
+    pub(crate) typed: Vec<TypedImport>,
+}
+
+/// The functions that a component imports from other packages than `twice:node` and WASI, without compiling it.
+///
+/// # Errors
+/// Those of [`Sandbox::load`](crate::Sandbox::load) that need no compilation.
+pub fn typed_imports(component: &[u8]) -> Result<Vec<TypedImport>, SandboxError> {
+    let component = componentize(component)?;
+    let (imports, _) = outline(&component).map_err(damaged)?;
+    // Most have none, and telling that is cheap.
+    if imports.iter().all(|import| !is_foreign(import.name.name)) {
+        return Ok(Vec::new());
+    }
+    Ok(check(&component)?.typed)
+}
+
+/// Whether an interface may be a tool's: it is of another package, and not of WASI.
+fn is_foreign(name: &str) -> bool {
+    let (package, _, _) = split(name);
+    package != PACKAGE && !name.starts_with("wasi:") && name.contains('/')
 }
 
 /// Checks a component against the world.
 pub(crate) fn check(component: &[u8]) -> Result<Surface, SandboxError> {
     let types = Validator::new_with_features(FEATURES).validate_all(component).map_err(damaged)?;
     let (imports, exports) = outline(component).map_err(damaged)?;
-    let unknown: Vec<String> = imports
-        .iter()
-        .filter_map(|import| refusal(import, &types))
-        .take(UNKNOWN_MAX)
-        .map(|problem| shorten(&problem, WORDS_BYTES_MAX))
-        .collect();
+    let (mut unknown, mut typed) = (Vec::new(), Vec::new());
+    for import in &imports {
+        match import.ty {
+            ComponentTypeRef::Instance(index) if is_foreign(import.name.name) => {
+                match read::interface(import.name.name, index, types.as_ref()) {
+                    Ok(functions) => typed.extend(functions),
+                    Err(problems) => unknown.extend(problems),
+                }
+            }
+            _ => unknown.extend(refusal(import, &types)),
+        }
+    }
+    unknown.truncate(UNKNOWN_MAX);
+    let unknown: Vec<String> =
+        unknown.iter().map(|problem: &String| shorten(problem, WORDS_BYTES_MAX)).collect();
     if !unknown.is_empty() {
         return Err(SandboxError::UnknownImports { unknown });
     }
@@ -67,6 +102,7 @@ pub(crate) fn check(component: &[u8]) -> Result<Surface, SandboxError> {
     Ok(Surface {
         imports: named.map(|import| import.name.name.to_owned()).collect(),
         exports: exports.iter().map(|export| export.name.name.to_owned()).collect(),
+        typed,
     })
 }
 
@@ -184,7 +220,10 @@ fn foreign(name: &str) -> String {
             wasi::packages()
         )
     } else {
-        format!("`{name}`: no such interface is granted; this host offers {}", offered())
+        format!(
+            "`{name}`: not an interface of a package, so it cannot be a tool's; this host offers {}",
+            offered()
+        )
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
+use twice_core::wit::{TypedGrant, TypedImport};
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
@@ -20,6 +21,7 @@ use crate::componentize::componentize;
 use crate::engine::{Ticker, engine};
 use crate::limits;
 use crate::state::State;
+use crate::typed::link;
 use crate::wasi;
 
 /// How a sandbox is set up.
@@ -66,6 +68,7 @@ pub struct Component {
 
 struct Loaded {
     node: NodePre<State>,
+    code: wasmtime::component::Component,
     inspection: Inspection,
 }
 
@@ -114,13 +117,7 @@ impl Sandbox {
                 (compiled, Some(took))
             }
         };
-        // Names were checked above; what is left is a function whose type differs from the world's.
-        let node =
-            self.linker.instantiate_pre(&compiled).and_then(NodePre::new).map_err(|error| {
-                SandboxError::UnknownImports {
-                    unknown: vec![format!("{error:#}; build against this host's guest-sdk/wit")],
-                }
-            })?;
+        let node = self.prepared(&compiled, &surface.typed, &[])?;
         let (mut imports, mut wasi) = (Vec::new(), Vec::new());
         for name in surface.imports {
             match wasi::gets(&name) {
@@ -133,11 +130,63 @@ impl Sandbox {
             bytes: bytes.len() as u64,
             world: check::world(),
             imports,
+            typed: surface.typed,
             wasi,
             exports: surface.exports,
             compiled_in,
         };
-        Ok(Component { loaded: Arc::new(Loaded { node, inspection }) })
+        Ok(Component { loaded: Arc::new(Loaded { node, code: compiled, inspection }) })
+    }
+
+    /// The component with slots behind the functions that it imports from other packages. Needed before it runs if it has any
+    /// ([`Inspection::typed`]), and done once for a node of a workflow, not for each call.
+    ///
+    /// # Errors
+    /// [`SandboxError::Ungranted`] when a function is in none of the grants. A grant that is not made use of is no error.
+    pub fn grant(
+        &self,
+        component: &Component,
+        grants: &[TypedGrant],
+    ) -> Result<Component, SandboxError> {
+        let Loaded { code, inspection, .. } = &*component.loaded;
+        if inspection.typed.is_empty() {
+            return Ok(component.clone());
+        }
+        let ungranted: Vec<String> = (inspection.typed.iter())
+            .filter(|import| !grants.iter().any(|grant| link::is_for(grant, import)))
+            .map(|import| {
+                format!(
+                    "`{}#{}`: no slot of this node is for it; grant one with a [[node.effect]] for an operation of the tool \
+                     whose `wit` is `{}`, or do not import it",
+                    import.interface, import.function, import.interface
+                )
+            })
+            .collect();
+        if !ungranted.is_empty() {
+            return Err(SandboxError::Ungranted { ungranted });
+        }
+        let node = self.prepared(code, &inspection.typed, grants)?;
+        let (code, inspection) = (code.clone(), inspection.clone());
+        Ok(Component { loaded: Arc::new(Loaded { node, code, inspection }) })
+    }
+
+    /// Links all that the component imports.
+    fn prepared(
+        &self,
+        code: &wasmtime::component::Component,
+        typed: &[TypedImport],
+        grants: &[TypedGrant],
+    ) -> Result<NodePre<State>, SandboxError> {
+        // Names were checked before; what is left is a function whose type differs from the world's.
+        let refused = |error: wasmtime::Error| SandboxError::UnknownImports {
+            unknown: vec![format!("{error:#}; build against this host's guest-sdk/wit")],
+        };
+        if typed.is_empty() {
+            return self.linker.instantiate_pre(code).and_then(NodePre::new).map_err(refused);
+        }
+        let mut linker = self.linker.clone();
+        link::link(&mut linker, typed, grants).map_err(refused)?;
+        linker.instantiate_pre(code).and_then(NodePre::new).map_err(refused)
     }
 
     /// Calls `run` once, in a fresh instance that is gone when this returns. Every limit of `limits` holds, whatever the

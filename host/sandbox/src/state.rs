@@ -98,8 +98,37 @@ impl State {
         Ok(answers)
     }
 
+    /// As [`Self::answer`], for one request.
+    pub(crate) async fn answer_one(
+        &mut self,
+        request: effects::EffectRequest,
+    ) -> Result<EffectAnswer> {
+        let answer = self.answer(vec![request]).await?.pop();
+        answer.ok_or_else(|| Stop::Misuse("the host gave no answer to a request".to_owned()).into())
+    }
+
+    /// The answer to a request that cannot even be written down as one. It counts like any other.
+    pub(crate) fn refuse(
+        &mut self,
+        slot: &str,
+        policy: &'static str,
+        message: &str,
+    ) -> Result<EffectAnswer, Stop> {
+        self.count(1)?;
+        self.host.refused(slot, policy, message);
+        Ok(EffectAnswer::Denied { policy: policy.to_owned(), message: message.to_owned() })
+    }
+
     fn admit(&mut self, requests: &[effects::EffectRequest]) -> Result<(), Stop> {
-        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+        self.count(requests.len())?;
+        for request in requests {
+            self.fits("a request for an effect", request.slot.len() + request.args.len())?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, requests: usize) -> Result<(), Stop> {
+        let count = u32::try_from(requests).unwrap_or(u32::MAX);
         self.requested = self.requested.saturating_add(count);
         if self.requested > self.limits.effects {
             return Err(Stop::Limit {
@@ -109,9 +138,6 @@ impl State {
                     self.requested, self.limits.effects
                 ),
             });
-        }
-        for request in requests {
-            self.fits("a request for an effect", request.slot.len() + request.args.len())?;
         }
         Ok(())
     }
@@ -237,10 +263,7 @@ impl effects::Host for State {
         &mut self,
         request: effects::EffectRequest,
     ) -> Result<Result<effects::Receipt, effects::EffectError>> {
-        let answer = self.answer(vec![request]).await?.pop();
-        let answer = answer
-            .ok_or_else(|| Stop::Misuse("the host gave no answer to a request".to_owned()))?;
-        Ok(answer.into())
+        Ok(self.answer_one(request).await?.into())
     }
 
     async fn request_all(

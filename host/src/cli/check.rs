@@ -1,9 +1,13 @@
 //! `twice check`
 
+use std::collections::BTreeMap;
+
+use anyhow::bail;
 use clap::Args;
 use twice_core::ids::Name;
 use twice_workflow::Project;
 use twice_workflow::model::Node;
+use twice_workflow::typed;
 
 use super::exit::Exit;
 use super::open::{self, Place};
@@ -23,6 +27,13 @@ impl Check {
         let unregistered = unregistered(place, &project).await?;
         for (workflow, node) in &unregistered {
             out.warn(&format!("warning: workflow `{workflow}`: {}", open::unregistered(node)));
+        }
+        let ungranted = ungranted(place, &project).await?;
+        if !ungranted.is_empty() {
+            bail!(
+                "registered components import functions of tools that their nodes are not granted:\n  - {}",
+                ungranted.join("\n  - ")
+            );
         }
         if self.json {
             let workflows: Vec<&str> = project.workflows.keys().map(|name| name.as_str()).collect();
@@ -89,4 +100,27 @@ async fn unregistered<'a>(
     }
     ledger.close().await;
     Ok(missing)
+}
+
+/// What registered components import that the slots of their nodes do not grant.
+async fn ungranted(place: &Place, project: &Project) -> anyhow::Result<Vec<String>> {
+    let Some(ledger) = place.ledger_if_there().await? else { return Ok(Vec::new()) };
+    let mut imports = BTreeMap::new();
+    let mut problems = Vec::new();
+    for workflow in project.workflows.values() {
+        for node in &workflow.nodes {
+            let Some(module) = ledger.module(&node.component).await? else { continue };
+            if !imports.contains_key(&module.digest) {
+                let bytes = ledger.module_bytes(&module.digest).await?.unwrap_or_default();
+                let read =
+                    tokio::task::spawn_blocking(move || twice_sandbox::typed_imports(&bytes));
+                imports.insert(module.digest.clone(), read.await??);
+            }
+            let found = typed::grants(node, &project.tools, &imports[&module.digest]);
+            let named = |problem| format!("workflow `{}`, {problem}", workflow.name);
+            problems.extend(found.err().into_iter().flatten().map(named));
+        }
+    }
+    ledger.close().await;
+    Ok(problems)
 }

@@ -25,6 +25,7 @@ mod signals;
 mod sim;
 mod status;
 pub mod term;
+mod tool;
 mod undone;
 mod worker;
 
@@ -70,6 +71,9 @@ enum Command {
     /// Write, build, register and inspect nodes
     #[command(subcommand)]
     Node(node::Node),
+    /// Write what authors of nodes build against
+    #[command(subcommand)]
+    Tool(tool::Tool),
     /// Check every workflow and tool file, and say what each operation promises
     Check(check::Check),
     /// Draw a workflow, or where a run of it stands
@@ -118,6 +122,7 @@ impl Command {
             Self::Status(command) => command.json,
             // A worker prints a document for each run.
             Self::Init(_)
+            | Self::Tool(_)
             | Self::Worker(_)
             | Self::CrashtestWorker(_)
             | Self::CompileComponent(_)
@@ -152,6 +157,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
         match cli.command {
             Command::Init(command) => command.run(&out),
             Command::Node(command) => command.run(&out, &place).await,
+            Command::Tool(command) => command.run(&out, &place),
             Command::Check(command) => command.run(&out, &place).await,
             Command::Graph(command) => command.run(&out, &place).await,
             Command::Run(command) => command.run(&out, &place).await,

@@ -8,6 +8,7 @@ use twice_core::ids::Name;
 use twice_sandbox::{Component, FIXED_LIMITS, Inspection};
 use twice_toolchain::Language;
 use twice_workflow::flow::LIMITS;
+use twice_workflow::typed;
 
 use super::compile_component;
 use super::exit::Exit;
@@ -142,6 +143,7 @@ impl Build {
         }
         if self.no_add {
             let component = load(place, bytes).await?;
+            check_tools(out, place, &component)?;
             out.line(&format!("built {name}: {}", component.inspection().digest));
             return Ok(Exit::Done);
         }
@@ -180,12 +182,29 @@ pub(super) async fn register(
 ) -> anyhow::Result<()> {
     let bytes = twice_sandbox::componentize(&bytes)?.into_owned();
     let component = load(place, bytes.clone()).await?;
+    check_tools(out, place, &component)?;
     let ledger = place.ledger_to_fill().await?;
     let digest = component.inspection().digest.clone();
     ledger.put_module(name, &digest, &bytes, ledger.now().await?).await?;
     ledger.close().await;
     out.line(&format!("registered {name}: {digest} ({} bytes)", bytes.len()));
     Ok(())
+}
+
+/// Refuses a component that imports functions of tools which the project's tools do not have, or not so.
+fn check_tools(out: &Out, place: &Place, component: &Component) -> anyhow::Result<()> {
+    let imports = component.inspection().typed;
+    if imports.is_empty() {
+        return Ok(());
+    }
+    let problems = typed::check_tools(&place.project(out)?, &imports);
+    if problems.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "the component imports what the project's tools do not offer:\n  - {}\nfix: `twice tool wit TOOL --out DIR` writes what a node can be built against",
+        problems.join("\n  - ")
+    );
 }
 
 impl Add {
@@ -259,6 +278,7 @@ fn document(found: &Inspection) -> serde_json::Value {
         "bytes": found.bytes,
         "world": found.world,
         "imports": found.imports,
+        "typed": found.typed.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "wasi": wasi,
         "exports": found.exports,
         "limits": limits_document(),
@@ -318,6 +338,12 @@ fn show(out: &Out, found: &Inspection) {
     out.line(&format!("world    {}", found.world));
     out.line("imports  (all it can ever ask for)");
     for import in &found.imports {
+        out.line(&format!("  {import}"));
+    }
+    if !found.typed.is_empty() {
+        out.line("typed    (functions of tools, each to be granted as a slot)");
+    }
+    for import in &found.typed {
         out.line(&format!("  {import}"));
     }
     if !found.wasi.is_empty() {

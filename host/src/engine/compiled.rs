@@ -235,6 +235,7 @@ fn undo_slot(slot: &Slot, compensation: &Compensation) -> Slot {
         name: slot.name.clone(),
         tool: compensation.tool.clone(),
         operation: compensation.operation.clone(),
+        import: None,
         object: None,
         intent: slot.intent.clone(),
         shared: false,

@@ -1,6 +1,6 @@
 //! What stops the executor itself. What goes wrong *in* a run is recorded in the run, never returned as an error.
 
-use twice_core::ids::RunId;
+use twice_core::ids::{Name, RunId};
 use twice_core::transition::Illegal;
 use twice_ledger::LedgerError;
 use twice_sandbox::SandboxError;
@@ -40,6 +40,14 @@ pub enum EngineError {
         #[source]
         source: SandboxError,
     },
+    /// A node's component imports functions that its slots do not grant.
+    #[error("the component of node `{node}` cannot be run here:{}", lines(.problems))]
+    Ungranted {
+        /// The node.
+        node: Name,
+        /// One line for each function, with the fix.
+        problems: Vec<String>,
+    },
     /// The history of an effect makes a move that the state machine does not know.
     #[error(
         "the history of effect {effect} is not legal; find its run with `twice effects show {effect}`; `twice runs show RUN` verifies it"
@@ -73,4 +81,8 @@ impl EngineError {
     pub const fn is_fenced(&self) -> bool {
         matches!(self, Self::LeaseLost | Self::Ledger(LedgerError::Fenced { .. }))
     }
+}
+
+fn lines(problems: &[String]) -> String {
+    problems.iter().map(|problem| format!("\n  - {problem}")).collect()
 }

@@ -356,16 +356,20 @@ impl Gateway {
     }
 
     fn refuse(&mut self, request: &EffectRequest, refusal: Refusal) -> Routed {
+        self.record_refusal(&request.slot, &refusal);
+        Routed::Answer(refused_answer(&refusal))
+    }
+
+    fn record_refusal(&mut self, slot: &str, refusal: &Refusal) {
         let StepId { node, visit, element } = self.session.step.clone();
         self.session.record_run(RunEvent::RequestRefused {
             node,
             visit,
             element,
-            slot: excerpt(&request.slot),
+            slot: excerpt(slot),
             policy: refusal.policy.to_owned(),
             message: excerpt(&refusal.message),
         });
-        Routed::Answer(refused_answer(&refusal))
     }
 }
 
@@ -429,6 +433,10 @@ impl Host for Gateway {
                 Err(Suspend)
             }
         }
+    }
+
+    fn refused(&mut self, slot: &str, policy: &'static str, message: &str) {
+        self.record_refusal(slot, &Refusal { policy, message: message.to_owned() });
     }
 
     fn position(&self) -> Position {

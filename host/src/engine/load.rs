@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twice_core::ids::{Name, RunId};
+use twice_core::wit::TypedImport;
 use twice_sandbox::Component;
-use twice_workflow::model::Definition;
+use twice_workflow::model::{Definition, Node};
+use twice_workflow::typed;
 
 use super::compiled::{Compiled, CompiledNode, CompiledSlot};
 use super::{Engine, EngineError, lock};
@@ -33,6 +35,7 @@ impl Engine {
                 slots.insert(slot.name.clone(), Arc::new(compiled));
             }
             let component = self.component(&node.component, pinned).await?;
+            let component = self.granted(&definition, node, &component)?;
             nodes.push(CompiledNode { node: node.clone(), component, slots });
         }
         let compiled = Arc::new(Compiled::new(digest.to_owned(), definition, nodes));
@@ -52,6 +55,59 @@ impl Engine {
             .map_err(|problem| damaged(run, digest, format!("cannot be read: {problem}")))
     }
 
+    /// The component of a node with its slots behind what it imports of tools.
+    fn granted(
+        &self,
+        definition: &Definition,
+        node: &Node,
+        component: &Component,
+    ) -> Result<Component, EngineError> {
+        let imports = component.inspection().typed;
+        if imports.is_empty() {
+            return Ok(component.clone());
+        }
+        let grants = typed::grants(node, &definition.tools, &imports)
+            .map_err(|problems| ungranted(node, problems))?;
+        self.parts
+            .sandbox
+            .grant(component, &grants)
+            .map_err(|source| EngineError::Component { name: node.component.to_string(), source })
+    }
+
+    /// Refuses a definition of which a node's component imports what its slots do not grant. A component that is not there is
+    /// reported when it is needed.
+    pub(super) async fn check_imports(&self, definition: &Definition) -> Result<(), EngineError> {
+        for node in &definition.workflow.nodes {
+            let Some(digest) = definition.components.get(&node.component) else { continue };
+            let imports = self.imports(&node.component, digest).await?;
+            if let Err(problems) = typed::grants(node, &definition.tools, &imports) {
+                return Err(ungranted(node, problems));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a component imports of tools.
+    async fn imports(
+        &self,
+        name: &Name,
+        digest: &str,
+    ) -> Result<Arc<Vec<TypedImport>>, EngineError> {
+        if let Some(imports) = lock(&self.imports).get(digest) {
+            return Ok(Arc::clone(imports));
+        }
+        let Some(bytes) = self.parts.ledger.module_bytes(digest).await? else {
+            return Ok(Arc::default());
+        };
+        let read = tokio::task::spawn_blocking(move || twice_sandbox::typed_imports(&bytes)).await;
+        let imports = read
+            .expect("reading a component does not panic")
+            .map_err(|source| EngineError::Component { name: name.to_string(), source })?;
+        let imports = Arc::new(imports);
+        lock(&self.imports).insert(digest.to_owned(), Arc::clone(&imports));
+        Ok(imports)
+    }
+
     async fn component(&self, name: &Name, digest: &str) -> Result<Component, EngineError> {
         if let Some(component) = lock(&self.components).get(digest) {
             return Ok(component.clone());
@@ -67,6 +123,10 @@ impl Engine {
         lock(&self.components).insert(digest.to_owned(), component.clone());
         Ok(component)
     }
+}
+
+fn ungranted(node: &Node, problems: Vec<String>) -> EngineError {
+    EngineError::Ungranted { node: node.name.clone(), problems }
 }
 
 fn damaged(run: &RunId, digest: &str, problem: String) -> EngineError {

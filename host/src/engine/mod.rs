@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use twice_core::ids::WorkerId;
 use twice_core::time::Clock;
+use twice_core::wit::TypedImport;
 use twice_ledger::Ledger;
 use twice_sandbox::{Component, Sandbox};
 use twice_workflow::model::Definition;
@@ -83,6 +84,8 @@ pub struct Engine {
     parts: Parts,
     compiled: Mutex<HashMap<String, Arc<Compiled>>>,
     components: Mutex<HashMap<String, Component>>,
+    /// What components import of tools.
+    imports: Mutex<HashMap<String, Arc<Vec<TypedImport>>>>,
     circuits: Arc<Circuits>,
     late: Arc<Late>,
     draining: AtomicBool,
@@ -99,6 +102,7 @@ impl Engine {
             parts,
             compiled: Mutex::new(HashMap::new()),
             components: Mutex::new(HashMap::new()),
+            imports: Mutex::new(HashMap::new()),
             circuits: Arc::default(),
             draining: AtomicBool::new(false),
             pinned: Mutex::new(Vec::new()),

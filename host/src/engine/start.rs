@@ -46,7 +46,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Ledger`], with `RunConflict` when the id or key belongs to another run;
-    /// [`EngineError::HoldsSecret`].
+    /// [`EngineError::HoldsSecret`]; [`EngineError::Ungranted`].
     pub async fn start(
         &self,
         definition: &Definition,
@@ -91,6 +91,10 @@ impl Engine {
         let known = lock(&self.pinned).iter().find(|known| known.0 == *definition).cloned();
         if let Some(known) = known {
             return Ok(known.1.clone());
+        }
+        self.check_imports(definition).await?;
+        for child in definition.descendants() {
+            self.check_imports(&child.definition).await?;
         }
         let digest = definition.digest();
         // I9: what its children will be interpreted under is pinned with it, so that it is there when they start.

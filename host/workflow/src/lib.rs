@@ -26,6 +26,7 @@ mod shape;
 pub mod source;
 mod template;
 pub mod tool;
+pub mod typed;
 pub mod units;
 
 pub use definition::DefinitionError;

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 use twice_core::ids::Name;
+use twice_core::wit::InterfaceName;
 
 use crate::diagnostic::{Code, Diagnostic, listed, nearest};
 use crate::shape::is_pointer;
@@ -353,6 +354,17 @@ impl<'a> Table<'a> {
 
     pub(crate) fn pointer(&self, key: &'static str) -> Option<At<String>> {
         self.item(key)?.as_pointer(self.sink, &quoted(key))
+    }
+
+    /// The name of a WIT interface.
+    pub(crate) fn interface(&self, key: &'static str) -> Option<At<String>> {
+        let text = self.text(key)?;
+        if InterfaceName::parse(&text.value).is_some() {
+            return Some(text);
+        }
+        let what = format!("`{}`, which is not the name of an interface of a tool", text.value);
+        self.bad_value(key, text.place, &what, InterfaceName::FORM);
+        None
     }
 
     /// A truth value; `false` when there is none.

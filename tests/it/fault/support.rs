@@ -125,6 +125,7 @@ impl Bench {
             name: name("payments"),
             version: "1".to_owned(),
             model: false,
+            wit: None,
             kind: ToolKind::Http(HttpTool {
                 base_url: base_url.to_owned(),
                 secrets: secrets

@@ -19,4 +19,5 @@ mod saga_undo;
 mod secrets;
 mod shop;
 mod sweep;
+mod typed;
 mod worker;

@@ -68,7 +68,6 @@ fn imports_that_are_not_offered_are_all_named() {
             (import "wasi:clocks/monotonic-clock@0.3.0" (instance (export "now" (func (result u64)))))
             (import "wasi:keyvalue/store@0.2.0" (instance (export "open" (func))))
             (import "wasi:http/outgoing-handler@0.2.0" (instance (export "handle" (func))))
-            (import "payments:api/refunds@1.0.0" (instance (export "create" (func))))
             (import "twice:node/effects@0.2.0" (instance (export "request" (func))))
             (import "twice:node/secrets@0.1.0" (instance (export "read" (func))))
             (import "twice:node/log@0.1.9" (instance (export "flush" (func))))
@@ -77,7 +76,6 @@ fn imports_that_are_not_offered_are_all_named() {
             "`wasi:clocks/monotonic-clock@0.3.0`: of WASI, this host offers version 0.2",
             "`wasi:keyvalue/store@0.2.0`: of WASI",
             "`wasi:http/outgoing-handler@0.2.0`: a node never has a network",
-            "`payments:api/refunds@1.0.0`: no such interface is granted",
             "`twice:node/effects@0.2.0`: the interface is known, but not in this version; this host offers `twice:node/effects@0.1.0`",
             "`twice:node/secrets@0.1.0`: twice:node has no such interface",
             "`twice:node/log@0.1.9`: it has no function `flush` here; this host offers write",
@@ -85,7 +83,7 @@ fn imports_that_are_not_offered_are_all_named() {
         ],
     );
     let SandboxError::UnknownImports { unknown } = error else { panic!("{error:?}") };
-    assert_eq!(unknown.len(), 8);
+    assert_eq!(unknown.len(), 7);
 }
 
 #[test]

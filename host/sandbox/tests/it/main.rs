@@ -12,3 +12,4 @@ mod limits;
 mod load;
 mod nodes;
 mod support;
+mod typed;

@@ -103,6 +103,10 @@ impl Host for FakeHost {
         }
     }
 
+    fn refused(&mut self, slot: &str, policy: &'static str, message: &str) {
+        self.log.push((LogLevel::Warn, format!("refused {slot} by {policy}: {message}")));
+    }
+
     fn position(&self) -> Position {
         Position {
             run: "run_1".to_owned(),
@@ -203,7 +207,12 @@ pub(crate) fn call(
 
 /// The state of a run whose input lists `steps` for the conformance node.
 pub(crate) fn plan(steps: &Value) -> String {
-    json!({ "input": { "steps": steps }, "nodes": {} }).to_string()
+    plan_of(&json!({ "steps": steps }))
+}
+
+/// The state of a run with that input.
+pub(crate) fn plan_of(input: &Value) -> String {
+    json!({ "input": input, "nodes": {} }).to_string()
 }
 
 /// Has the conformance node do `steps`.

@@ -68,6 +68,7 @@ struct SlotDraft {
     target: Option<At<(Name, Name)>>,
     /// Whether it is a child workflow.
     child: bool,
+    import: Option<String>,
     object: Option<At<String>>,
     intent: Option<At<String>>,
     shared: bool,

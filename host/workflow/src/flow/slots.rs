@@ -21,6 +21,7 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
     let target = if child { children::read(table) } else { target(table) };
     let object = table.text("object");
     let intent = table.text("intent");
+    let import = import(table, child);
     if let Some(intent) = &intent {
         check_intent(table, intent);
     };
@@ -44,6 +45,7 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
         name: name?,
         target,
         child,
+        import,
         object,
         intent,
         shared,
@@ -54,6 +56,21 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
         pivot,
         lock,
     })
+}
+
+/// Reads `import`: the interface by which a typed component asks for the slot.
+fn import(table: &Table<'_>, child: bool) -> Option<String> {
+    let import = table.interface("import")?;
+    if child {
+        table.sink.report(
+            import.place,
+            Code::Contradiction,
+            "`import` stands beside `workflow`",
+            "the functions of an interface are a tool's operations; a child workflow is asked for by `twice:node/effects`",
+            "remove it",
+        );
+    }
+    Some(import.value)
 }
 
 /// Reads `tool`: the tool and its operation.
@@ -196,6 +213,7 @@ pub(super) fn check(
         name: slot.name.value.clone(),
         tool,
         operation,
+        import: slot.import.clone(),
         object: slot.object.as_ref().map(|at| at.value.clone()),
         intent: slot.intent.as_ref().map_or_else(|| READ_INTENT.to_owned(), |at| at.value.clone()),
         shared: slot.shared,

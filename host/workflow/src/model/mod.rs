@@ -280,6 +280,9 @@ pub struct Slot {
     pub tool: Name,
     /// The operation of the tool.
     pub operation: Name,
+    /// The WIT interface by which a typed component asks for it, where that is not the tool's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<String>,
     /// Where the business object is: a JSON Pointer into trusted durable state, `/input/…` or
     /// `/receipts/<node>/<slot>/…`, or `/element/…` in a fan-out; relative to the element (`/…`) when `uses` is `ForEach`.
     /// Absent only for reads.

@@ -21,6 +21,9 @@ pub struct Tool {
     pub model: bool,
     /// What performs it.
     pub kind: ToolKind,
+    /// The WIT interface whose functions are its operations; absent: the one of its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wit: Option<String>,
     /// Its operations.
     pub operations: BTreeMap<Name, Operation>,
 }

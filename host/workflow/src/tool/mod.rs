@@ -52,6 +52,7 @@ pub(crate) fn read(
     let rate = rate(&table);
     let concurrency = table.integer("concurrency", 1..=10_000);
     let names: Vec<Name> = secrets.keys().cloned().collect();
+    let wit = table.interface("wit");
     let operations = operations(&table, schemas, &names);
     table.close();
     let tool = || {
@@ -66,6 +67,7 @@ pub(crate) fn read(
                 rate_per_second: rate,
                 concurrency,
             }),
+            wit: wit.map(|at| at.value),
             operations: operations?,
         })
     };

@@ -12,4 +12,5 @@ mod properties;
 mod reference;
 mod sources;
 mod support;
+mod typed;
 mod undoing;

@@ -33,6 +33,7 @@ fn check(rows: &[(Option<&str>, Uses, Option<u32>)], expect: Expect) {
             name: name("refund"),
             tool: name("payments"),
             operation: name("refund"),
+            import: None,
             object: object.map(str::to_owned),
             intent: "test".to_owned(),
             shared: false,

@@ -1,0 +1,103 @@
+//! A node that asks by a typed function: the same ledger rows as one that asks by slot and JSON, at the command line.
+
+use serde_json::{Value, json};
+use twice_tests::nodes::repository;
+use twice_tests::project::{Project, Provider};
+
+use super::shop::{REFUND, TWICE};
+
+const WORKFLOW: &str = "workflows/damaged-item-refund.toml";
+
+/// The example's refund, without its mail, by the node in `folder`.
+fn shop(provider: &Provider, folder: &str) -> Project {
+    let project = Project::of_repository(TWICE, "example-project").at(provider);
+    let text = std::fs::read_to_string(project.root().join(WORKFLOW)).unwrap();
+    let refund = text.split("\n[[node]]\nname = \"notify\"").next().unwrap();
+    project.write(WORKFLOW, refund);
+    project.add_node_of(folder, "refund");
+    project
+}
+
+fn input() -> String {
+    json!({ "order_id": "order-42", "amount_cents": 1_500, "paid_cents": 1_500, "reason": "broken",
+            "customer_email": "a@example.com" })
+    .to_string()
+}
+
+fn run(project: &Project) -> Value {
+    project.ok(&["run", REFUND, "--run-id", "run-1", "--input", &input()]);
+    let effects = project.effects("run-1");
+    assert_eq!(effects.len(), 1, "{effects:?}");
+    effects[0].clone()
+}
+
+#[test]
+fn a_typed_request_is_the_same_effect_as_one_by_slot() {
+    let (one, other) = (Provider::start(), Provider::start());
+    let by_slot = run(&shop(&one, "refund"));
+    let typed = shop(&other, "typed/rust");
+    let by_function = run(&typed);
+    for field in ["effect_id", "type", "request_hash", "idempotency_key", "state", "attempts"] {
+        assert_eq!(by_function[field], by_slot[field], "{field}");
+    }
+    // Asked for again, the run is found, and nothing is sent.
+    assert_eq!(run(&typed), by_function);
+    assert_eq!(other.requests("refund"), 1);
+    let shown = typed.ok(&["node", "inspect", "refund"]);
+    assert!(shown.contains("  tools:payments/payments#refund: func(args: record {"), "{shown}");
+}
+
+#[test]
+fn what_the_slots_do_not_grant_is_found_before_anything_runs() {
+    let provider = Provider::start();
+    let project = shop(&provider, "typed/rust");
+    project.ok(&["check"]);
+    project.edit(WORKFLOW, "slot = \"refund\"", "slot = \"refund\"\nimport = \"shop:api/other\"");
+    let words = "`tools:payments/payments#refund`: no slot of node `refund` is for it";
+    for args in [&["check"][..], &["run", REFUND, "--run-id", "run-1", "--input", &input()]] {
+        let ran = project.twice(args);
+        assert_eq!(ran.code, Some(1), "{ran}");
+        assert!(ran.stderr.contains(words), "no `{words}`: {ran}");
+    }
+    assert_eq!(provider.requests("refund"), 0);
+    assert_eq!(project.json(&["runs", "list"]), json!([]));
+}
+
+#[test]
+fn a_component_that_no_tool_of_the_project_fits_is_not_registered() {
+    let provider = Provider::start();
+    let project = shop(&provider, "refund");
+    project.edit(
+        "schemas/refund-args.json",
+        "\"amount_cents\": { \"type\": \"integer\"",
+        "\"amount_cents\": { \"type\": \"string\"",
+    );
+    let node = repository().join("nodes/typed/rust");
+    let ran = project.twice(&["node", "build", node.to_str().unwrap(), "--name", "refund"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    let words = "args, `/amount_cents`: the type is `u32`, and the schema says string";
+    assert!(ran.stderr.contains(words), "no `{words}`: {ran}");
+}
+
+#[test]
+fn the_wit_of_a_tool_is_written_for_a_node() {
+    let provider = Provider::start();
+    let project = shop(&provider, "refund");
+    let printed = project.ok(&["tool", "wit", "payments"]);
+    let out = project.root().join("nodes/new/wit");
+    project.ok(&["tool", "wit", "payments", "--out", out.to_str().unwrap()]);
+    let file = out.join("deps/tools-payments/payments.wit");
+    assert_eq!(std::fs::read_to_string(file).unwrap().trim(), printed.trim());
+    let world = std::fs::read_to_string(out.join("world.wit")).unwrap();
+    assert!(
+        world.contains("include twice:node/node@0.1.0;\n    import tools:payments/payments;"),
+        "{world}"
+    );
+    let again = project.ok(&["tool", "wit", "payments", "--out", out.to_str().unwrap()]);
+    assert!(
+        again.contains("its world needs the line `import tools:payments/payments;`"),
+        "{again}"
+    );
+    let ran = project.twice(&["tool", "wit", "bank"]);
+    assert!(ran.stderr.contains("there is no tool `bank`"), "{ran}");
+}
