@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use twice::engine::boundary::{Boundaries, Boundary};
-use twice::engine::operator::{Decision, Finding};
+use twice::engine::operator::{Decision, DecisionError, Finding};
 use twice::engine::{Engine, RunEnd};
 use twice_core::chain::Content;
 use twice_core::effect::{Effect, State};
@@ -305,13 +305,23 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck_until_a_person_decides(
             let refused = host.engine.cancel(&run_id("run-1"), &somebody()).await.unwrap_err();
             assert!(refused.to_string().contains("stuck"), "{refused}");
             if resolves {
+                // What waits on the way back is not settled by naming it.
+                let first = sides(&host, "run-1").await.0[0].id.clone();
+                let (run, ada) = (run_id("run-1"), somebody());
+                let named = host.engine.resolve_undo(&run, Some(&first), &ada).await;
+                let refused = named.unwrap_err();
+                assert!(matches!(&refused, DecisionError::NotStuckAt { .. }), "{refused}");
                 let found = host.engine.resolve_undo(&run_id("run-1"), None, &somebody()).await;
                 assert_eq!(found.unwrap().len(), 1);
             } else {
                 host.engine.release(&run_id("run-1"), &somebody()).await.unwrap();
             }
             let why = failed(host.finish("run-1", Pace::Jump).await);
-            assert!(why.contains("2 effect(s) undone"), "{why}");
+            let told = match resolves {
+                true => "; 1 effect(s) undone, 1 settled by a person",
+                false => "; 2 effect(s) undone",
+            };
+            assert!(why.ends_with(told), "{why}");
             let expected: &[&str] = if resolves { &["order-1"] } else { &["order-2", "order-1"] };
             assert_eq!(undone(&host, "run-1").await, expected);
             check_books(&host, 2, expected.len() as u64).await;
@@ -427,6 +437,11 @@ fn behind_the_point_of_no_return_nothing_is_undone_and_a_person_has_it_go_on() {
         check_books(&host, 2, 0).await;
         let refused = host.engine.cancel(&run_id("run-1"), &somebody()).await.unwrap_err();
         assert!(refused.to_string().contains("point of no return"), "{refused}");
+        let refused = host.engine.release(&run_id("run-1"), &somebody()).await.unwrap_err();
+        assert!(refused.to_string().contains("runs retry"), "{refused}");
+        let resolved = host.engine.resolve_undo(&run_id("run-1"), None, &somebody()).await;
+        let refused = resolved.unwrap_err();
+        assert!(refused.to_string().contains("nothing to resolve"), "{refused}");
         host.engine.retry(&run_id("run-1"), &somebody()).await.unwrap();
         // The node would fail for ever; the retry counts anew, so it is its first attempt again.
         let why = stuck(host.finish("run-1", Pace::Jump).await);
