@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::effect::{Effect, State};
-use crate::event::{Compensation, ConflictRule, Failure, OnUnknown};
+use crate::event::{Compensation, ConflictRule, EffectEvent, Failure, OnUnknown};
 use crate::ids::{EffectId, Name};
 use crate::mutation;
 use crate::reconcile;
@@ -76,6 +76,44 @@ pub fn way_back<'a>(effects: impl IntoIterator<Item = &'a Effect>, slot: &Name) 
         }
     }
     found
+}
+
+/// Whether `event` asks for something that nobody asked for before, and that undoes nothing: what is refused of a run that is to be
+/// cancelled. `effect` is how the effect stands after everything that is written with the event.
+#[must_use]
+pub fn asks_anew(event: &EffectEvent, effect: Asked) -> bool {
+    if effect.undoes {
+        return false;
+    }
+    match event {
+        // What was denied, or could not be built, is on record as that, and nobody is asked for it.
+        EffectEvent::Proposed(_) => effect.state != State::Failed || effect.attempts > 0,
+        EffectEvent::Requested(start) => start.attempt <= 1,
+        _ => false,
+    }
+}
+
+/// What [`asks_anew`] looks at of an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Where it stands.
+    pub state: State,
+    /// How often it was requested.
+    pub attempts: usize,
+    /// Whether it undoes another.
+    pub undoes: bool,
+}
+
+impl Asked {
+    /// Of an effect.
+    #[must_use]
+    pub const fn of(effect: &Effect) -> Self {
+        Self {
+            state: effect.state,
+            attempts: effect.attempts.len(),
+            undoes: effect.proposal.undoes.is_some(),
+        }
+    }
 }
 
 /// The effects that undo others, oldest first, by those that they undo.

@@ -167,6 +167,9 @@ pub struct Append {
     pub run_change: Option<RunChange>,
     /// Whether this is progress that clears the crash count.
     pub progress_made: bool,
+    /// Whether the run has passed its point of no return, as far as whoever writes this knows: no request to cancel it counts
+    /// any more.
+    pub past_pivot: bool,
 }
 
 /// What an operator does to a run that no worker holds.
@@ -301,8 +304,8 @@ pub trait Ledger: Send + Sync + 'static {
     async fn renew(&self, run: &RunId, fence: Fence, lease_ms: u64) -> Result<bool, LedgerError>;
 
     /// Asks that a run be cancelled, whoever holds it: one `cancel_requested` entry at the end of its chain, under its current
-    /// fencing token. A worker that holds it is told with its next renewal; a run that waits, for a person as well, becomes due
-    /// at once. Asking again does nothing.
+    /// fencing token. From then on the run asks for nothing new ([`Ledger::append`] refuses it). A worker that holds it is told with
+    /// that, or with its next renewal; a run that waits, for a person as well, becomes due at once. Asking again does nothing.
     ///
     /// # Errors
     /// [`LedgerError::Absent`]; [`LedgerError::State`] when it is over, stuck or in quarantine.
@@ -317,6 +320,8 @@ pub trait Ledger: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`LedgerError::Fenced`], also when the lease was ended by an earlier append; [`LedgerError::EffectOwned`];
+    /// [`LedgerError::Cancelled`] when the cancellation of the run was asked for, and this asks for something new that undoes
+    /// nothing ([`twice_core::saga::asks_anew`]), or completes the run, unless that has passed its point of no return;
     /// [`LedgerError::State`] when an entry is no legal move of its effect, or `effects` does not tell the states that
     /// the entries lead to; [`LedgerError::Indeterminate`].
     async fn append(&self, append: Append) -> Result<Head, LedgerError>;

@@ -30,8 +30,8 @@ impl Batch<'_> {
                 self.claim_next(by, turn, *at).await.map(Reply::Claim)
             }
             Work::Renew { run, fence, lease_ms } => self.renew(run, *fence, *lease_ms).await,
-            Work::Append { write, fence, progress_made } => {
-                self.append(write, *fence, *progress_made).await
+            Work::Append { write, fence, progress_made, past_pivot } => {
+                self.append(write, *fence, *progress_made, *past_pivot).await
             }
             Work::Decide { write, expected_head } => self.decide(write, *expected_head).await,
             Work::Cancel { run, cancel, entry } => self.cancel(run, cancel, entry).await,
@@ -182,7 +182,7 @@ impl Batch<'_> {
         Ok(Reply::Renewed { cancelled })
     }
 
-    /// Whoever holds the run learns of it with his next renewal, so that no lease is asked for.
+    /// Whoever holds the run learns of it when he asks for something new, or with his next renewal, so that no lease is asked for.
     async fn cancel(&mut self, run: &RunId, cancel: &str, ready: &Ready) -> Result<Reply, Refused> {
         let Some(mut lock) = self.lock(run)? else { return Err(rules::absent("run", run).into()) };
         rules::refuse_cancel(run, lock.state)?;
@@ -232,10 +232,14 @@ impl Batch<'_> {
         write: &Write,
         fence: Fence,
         progress_made: bool,
+        past_pivot: bool,
     ) -> Result<Reply, Refused> {
         let mut lock = self.held(&write.run, fence)?;
         if write.is_empty() && !progress_made {
             return Ok(Reply::Head(lock.head));
+        }
+        if lock.cancelled {
+            rules::refuse_new(write, past_pivot)?;
         }
         let staged = self.seal(write, fence, &mut lock)?;
         if let Some(change) = &write.change {

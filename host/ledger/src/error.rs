@@ -15,6 +15,12 @@ pub enum LedgerError {
         /// The token that is no longer current.
         fence: Fence,
     },
+    /// The run is to be cancelled, and something new was asked for, or it would have been completed; nothing was written.
+    #[error("run {run} is to be cancelled: nothing new is asked for; nothing was written")]
+    Cancelled {
+        /// The run.
+        run: RunId,
+    },
     /// There is no such thing.
     #[error("there is no {what} `{id}` in this ledger")]
     Absent {

@@ -172,7 +172,7 @@ impl Ledger for MemoryLedger {
     }
 
     async fn append(&self, append: Append) -> Result<Head, LedgerError> {
-        let Append { run, fence, entries, effects, run_change, progress_made } = append;
+        let Append { run, fence, entries, effects, run_change, progress_made, past_pivot } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
         let mut memory = self.open()?;
         let held = memory.held(&write.run, fence)?;
@@ -180,6 +180,9 @@ impl Ledger for MemoryLedger {
             return Ok(held.head());
         }
         let state = held.record.state;
+        if held.record.cancel.is_some() {
+            rules::refuse_new(&write, past_pivot)?;
+        }
         memory.check(&write, state)?;
         if progress_made {
             memory.held(&write.run, fence)?.record.crashes = 0;

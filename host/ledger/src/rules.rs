@@ -1,12 +1,14 @@
 //! Rules and words that every implementation of the ledger shares.
 
+use twice_core::chain::Content;
 use twice_core::event::Parent;
 use twice_core::ids::{Fence, RunId};
 use twice_core::limits::{CRASHES_MAX, PAGE_MAX};
 use twice_core::mutation;
 use twice_core::run::RunState;
+use twice_core::saga::{self, Asked};
 
-use crate::stored::Change;
+use crate::stored::{Change, Ready, Write};
 use crate::{LedgerError, RunRecord};
 
 pub(crate) const HELD: &str =
@@ -89,6 +91,23 @@ pub(crate) fn refuse_cancel(run: &RunId, state: RunState) -> Result<(), LedgerEr
         RunState::Stuck => Err(refused(run, state, STUCK)),
         RunState::Quarantined => Err(refused(run, state, POISON)),
     }
+}
+
+/// Refuses what a run that is to be cancelled may not do any more: ask for something new, or be completed.
+pub(crate) fn refuse_new(write: &Write, past_pivot: bool) -> Result<(), LedgerError> {
+    let asks = |ready: &Ready| match &ready.entry.content {
+        Content::Effect { effect, event } => write.effects.iter().any(|told| {
+            let attempts = usize::try_from(told.attempts).unwrap_or(usize::MAX);
+            let asked = Asked { state: told.state, attempts, undoes: told.undoes.is_some() };
+            told.id == *effect && saga::asks_anew(event, asked)
+        }),
+        Content::Run(_) => false,
+    };
+    let completes = write.change.as_ref().is_some_and(|c| c.state == RunState::Completed);
+    if !past_pivot && (completes || write.entries.iter().any(asks)) {
+        return Err(LedgerError::Cancelled { run: write.run.clone() });
+    }
+    Ok(())
 }
 
 /// Whether a run would be left to wait by one who does not know that it is to be cancelled.

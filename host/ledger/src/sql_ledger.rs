@@ -211,9 +211,13 @@ impl Ledger for SqlLedger {
     }
 
     async fn append(&self, append: Append) -> Result<Head, LedgerError> {
-        let Append { run, fence, entries, effects, run_change, progress_made } = append;
+        let Append { run, fence, entries, effects, run_change, progress_made, past_pivot } = append;
         let write = self.cleaner.write(run, entries, &effects, run_change)?;
-        Ok(self.writers.write(Work::Append { write, fence, progress_made }).await?.into_head())
+        Ok(self
+            .writers
+            .write(Work::Append { write, fence, progress_made, past_pivot })
+            .await?
+            .into_head())
     }
 
     async fn append_as_operator(&self, append: OperatorAppend) -> Result<Head, LedgerError> {

@@ -83,7 +83,7 @@ pub(crate) enum Work {
     Start(Box<Start>),
     Claim { by: ClaimBy, wanted: Wanted, at: Timestamp },
     Renew { run: RunId, fence: Fence, lease_ms: u64 },
-    Append { write: Write, fence: Fence, progress_made: bool },
+    Append { write: Write, fence: Fence, progress_made: bool, past_pivot: bool },
     Decide { write: Write, expected_head: Head },
     Wake { run: RunId },
     Prune(Box<Prune>),

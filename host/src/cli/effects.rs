@@ -515,7 +515,7 @@ async fn history(ledger: &dyn Ledger, effect: &Effect) -> anyhow::Result<Vec<Ent
 }
 
 /// The effect of that id, or the only one whose id begins so.
-async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
+pub(super) async fn find(ledger: &dyn Ledger, given: &str) -> anyhow::Result<Effect> {
     if let Ok(id) = EffectId::parse(given.to_owned()) {
         let found = ledger.effect(&id).await?;
         return found.ok_or_else(|| absent(given));

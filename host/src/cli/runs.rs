@@ -12,6 +12,7 @@ use twice_core::run::RunState;
 use twice_ledger::{Ledger, LedgerError, RunFilter, RunRecord, progress_of};
 
 use super::decider::Decider;
+use super::effects;
 use super::exit::Exit;
 use super::given;
 use super::open::{self, Place};
@@ -26,6 +27,10 @@ use crate::view::{ChildView, EntryView, RunView, StepView};
 
 /// Least of a reason that is shown, however narrow the terminal. Characters.
 const REASON_MIN: usize = 20;
+/// What becomes of a request to cancel a run that a worker holds.
+const HEARD: &str = "whoever holds it asks for nothing new, and hears of it with that or within a third of its lease";
+/// Why a run was completed whose cancellation was asked for.
+const NOT_CANCELLED: &str = "it had passed its point of no return, behind which it can only go on";
 /// Length of the longest title of a column in the listing. Characters.
 const TITLE_MAX: usize = 8;
 
@@ -135,8 +140,8 @@ pub(super) struct Resolve {
     #[command(flatten)]
     decide: Decide,
     /// Only this effect, the one that could not be undone (default: all that the run is stuck at)
-    #[arg(long, value_name = "EFFECT", value_parser = given::effect_id)]
-    effect: Option<EffectId>,
+    #[arg(long, value_name = "EFFECT", value_parser = given::effect)]
+    effect: Option<String>,
 }
 
 impl Runs {
@@ -298,6 +303,9 @@ fn print_run(out: &Out, run: &RunView, children: &[ChildView], entries: &[EntryV
     }
     if let Some(cancel) = &run.cancel {
         out.line(&format!("  cancel  asked for by {}: {}", cancel.who, cancel.why));
+        if run.state == RunState::Completed.as_str() {
+            out.line(&format!("          not cancelled: {NOT_CANCELLED}"));
+        }
     }
     if let Some(compensating) = &run.compensating {
         out.line(&format!("  undone  as {}: {}", compensating.cause, compensating.why));
@@ -417,18 +425,31 @@ impl Cancel {
                 let state = record.state.as_str();
                 out.json(&serde_json::json!({ "run_id": id.as_str(), "state": state, "cancel_requested": true }));
             } else {
-                out.line(&format!(
-                    "the cancellation of run {id} is asked for; whoever holds it hears of it within a third of its lease"
-                ));
+                out.line(&format!("the cancellation of run {id} is on record; {HEARD}"));
             }
             return Ok(Exit::Done);
         }
-        let going = run::resume(engine, out, &record, self.wait, self.decide.json);
-        let ended = run::unless_interrupted(engine, out, &id, self.decide.json, going).await?;
+        let as_json = self.decide.json;
+        if record.lease_live && !as_json {
+            out.line(&format!("the cancellation of run {id} is on record; {HEARD}"));
+        }
+        let going = run::resume(engine, out, &record, self.wait, as_json || record.lease_live);
+        let ended = run::unless_interrupted(engine, out, &id, as_json, going).await?;
         let Some(end) = ended else { return Ok(Exit::Interrupted) };
-        run::report(out, &id, &end, self.decide.json);
+        if end == RunEnd::Elsewhere && !as_json {
+            out.line(&format!(
+                "a worker still holds run {id}: see how it ends with `twice runs show {id}`"
+            ));
+        } else {
+            run::report(out, &id, &end, as_json);
+        }
         Ok(match end {
             RunEnd::Cancelled { .. } => Exit::Done,
+            // It is not completed once its cancellation is on record, but behind its point of no return.
+            RunEnd::Completed(_) => {
+                out.warn(&format!("run {id} was not cancelled: {NOT_CANCELLED}"));
+                Exit::Error
+            }
             end => Exit::of_run(&end),
         })
     }
@@ -439,7 +460,11 @@ impl Resolve {
         let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
         let id = find(engine.ledger().as_ref(), &self.decide.run).await?.id;
         let decision = self.decide.decision();
-        let resolved = engine.resolve_undo(&id, self.effect.as_ref(), &decision).await?;
+        let named = match &self.effect {
+            Some(given) => Some(effects::find(engine.ledger().as_ref(), given).await?.id),
+            None => None,
+        };
+        let resolved = engine.resolve_undo(&id, named.as_ref(), &decision).await?;
         engine.ledger().close().await;
         let effects: Vec<&str> = resolved.iter().map(EffectId::as_str).collect();
         if self.decide.json {

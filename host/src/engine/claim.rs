@@ -167,6 +167,7 @@ impl Engine {
             effects: Vec::new(),
             run_change: Some(change),
             progress_made: false,
+            past_pivot: false,
         };
         self.parts.ledger.append(append).await?;
         Ok(())

@@ -149,6 +149,8 @@ pub(super) async fn drive(
                 session.flush().await?;
             }
             session.boundaries.pass(Boundary::AfterRequestedCommit);
+            // The rest of the round is done: what is on record may be under way already.
+            moves.retain(|planned| !session.is_refused(planned.effect()));
         }
         perform(session, context, moves, &mut waits).await?;
     }
@@ -164,6 +166,14 @@ impl Move {
             Self::Send { .. } => true,
             Self::Child { begins, .. } => *begins,
             Self::Lookup { .. } => false,
+        }
+    }
+
+    /// What it is about.
+    const fn effect(&self) -> &EffectId {
+        match self {
+            Self::Send { id, .. } | Self::Child { id, .. } => id,
+            Self::Lookup { effect } => &effect.id,
         }
     }
 }
@@ -182,6 +192,9 @@ fn plan(
 ) -> Result<Planned, EngineError> {
     loop {
         let Some(effect) = session.effect(id) else { return Ok(Planned::Answered) };
+        if session.is_refused(id) {
+            return Ok(Planned::Stop(nothing_new(session)));
+        }
         let Some(slot) = context.slot_of(effect) else {
             return Ok(Planned::Stop(Stop::Person {
                 why: format!("effect {id} belongs to no slot of the pinned definition"),
@@ -224,6 +237,12 @@ fn plan(
             },
         }
     }
+}
+
+/// Why a step does not ask for anything new.
+pub(super) fn nothing_new(session: &StepSession) -> Stop {
+    let why = "the run does not go on; nothing new is asked for".to_owned();
+    Stop::Wait { until: session.now(), why }
 }
 
 /// The question how the run stands that an effect starts.

@@ -65,6 +65,8 @@ enum Undone {
 #[derive(Default)]
 struct Account {
     undone: usize,
+    /// What a person said is settled by other means.
+    by_person: usize,
     /// What happened, and nothing says how it is undone.
     stays: usize,
     /// What waits for something newer on its path.
@@ -213,7 +215,8 @@ impl Ending<'_, '_> {
             let mut waits = Vec::new();
             for (step, end) in ends {
                 match end {
-                    Undone::Settled(Settled::Undone | Settled::ByPerson) => account.undone += 1,
+                    Undone::Settled(Settled::Undone) => account.undone += 1,
+                    Undone::Settled(Settled::ByPerson) => account.by_person += 1,
                     Undone::Settled(Settled::Stays | Settled::NotHappened) => {}
                     Undone::Stopped(wait @ Stop::Wait { .. }) => waits.push(wait),
                     Undone::Stopped(Stop::Person { why }) => {
@@ -250,7 +253,7 @@ impl Ending<'_, '_> {
     }
 
     fn end(self, account: Account) -> Conclusion {
-        let Account { undone, stays, behind, stuck, persons } = account;
+        let Account { undone, by_person, stays, behind, stuck, persons } = account;
         let run = self.steps.session.id();
         let behind = match behind {
             0 => String::new(),
@@ -269,8 +272,11 @@ impl Ending<'_, '_> {
             return Conclusion::Stopped(Stop::Person { why });
         }
         let mut why = self.why;
-        if undone > 0 {
+        if undone + by_person > 0 {
             why.push_str(&format!("; {undone} effect(s) undone"));
+            if by_person > 0 {
+                why.push_str(&format!(", {by_person} settled by a person"));
+            }
             if stays > 0 {
                 why.push_str(&format!(", {stays} left as nothing says how to undo them"));
             }

@@ -182,9 +182,7 @@ impl Gateway {
             };
             match known {
                 None if self.session.is_ending() => {
-                    let until = self.session.now();
-                    let why = "the run does not go on; nothing new is asked for".to_owned();
-                    return Ok(Err(Stop::Wait { until, why }.into()));
+                    return Ok(Err(drive::nothing_new(&self.session).into()));
                 }
                 None => {
                     let operation = format!("{}.{}", proposal.tool, proposal.operation);

@@ -56,12 +56,30 @@ pub enum DecisionError {
         /// What could be decided, and when.
         rule: &'static str,
     },
+    /// The run is not stuck at that effect.
+    #[error(
+        "run {run} is not stuck at effect {effect}, but at {}; nothing was recorded\nfix: `twice runs resolve {run} --effect {} --reason 'EVIDENCE'`",
+        listed(.at), .at[0]
+    )]
+    NotStuckAt {
+        /// The run.
+        run: RunId,
+        /// The effect that was named.
+        effect: EffectId,
+        /// What it is stuck at; not empty.
+        at: Vec<EffectId>,
+    },
     /// The receipt proves too little.
     #[error(transparent)]
     Receipt(#[from] outcome::NoExternalId),
     /// The executor or the ledger failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+fn listed(effects: &[EffectId]) -> String {
+    let effects: Vec<String> = effects.iter().map(|id| format!("effect {id}")).collect();
+    effects.join(" and ")
 }
 
 impl From<LedgerError> for DecisionError {

@@ -154,11 +154,15 @@ async fn go_on(
 ) -> Result<RunEnd, EngineError> {
     loop {
         let (cause, why) = match schedule.run().await? {
-            Outcome::Completed(output) => return complete(session, output).await,
+            Outcome::Completed(output) => match complete(session, output).await? {
+                Some(end) => return Ok(end),
+                None => continue,
+            },
             Outcome::Stopped(stop) => return stop_at(session, stop).await,
             Outcome::HandedOver => return hand_over(session).await,
             Outcome::Ends { cause, why } => (cause, why),
         };
+        session.forget_refused();
         let ending = Ending { steps: &mut schedule.steps, cause, why, early };
         let conclusion = tokio::select! {
             conclusion = ending.conclude() => conclusion?,
@@ -171,6 +175,7 @@ async fn go_on(
             Conclusion::Stopped(stop) => return stop_at(session, stop).await,
             Conclusion::GoOn => {
                 session.set_ending(false);
+                session.pass_pivot();
                 schedule.past_pivot = true;
             }
         }
@@ -197,11 +202,12 @@ fn tells_parent(end: &RunEnd) -> bool {
     }
 }
 
-async fn complete(session: &Session, output: Value) -> Result<RunEnd, EngineError> {
+/// `None` when its cancellation was asked for before.
+async fn complete(session: &Session, output: Value) -> Result<Option<RunEnd>, EngineError> {
     session.record_run(RunEvent::Completed { output: output.clone() });
-    session.leave(RunState::Completed, None, None, Some(output.clone())).await?;
+    let left = session.leave(RunState::Completed, None, None, Some(output.clone())).await?;
     session.boundaries.pass(Boundary::AfterCheckpoint);
-    Ok(RunEnd::Completed(output))
+    Ok(left.then_some(RunEnd::Completed(output)))
 }
 
 async fn park(session: &Session, until: Timestamp, why: String) -> Result<RunEnd, EngineError> {

@@ -17,6 +17,7 @@ use twice_core::ids::{EffectId, Fence, Name, RunId};
 use twice_core::mutation;
 use twice_core::progress::{Progress, Standing, StepId};
 use twice_core::run::RunState;
+use twice_core::saga::{self, Asked};
 use twice_core::time::{Clock, Timestamp};
 use twice_core::transition::Illegal;
 use twice_ledger::{
@@ -56,6 +57,7 @@ pub(super) struct Session {
     /// Held by whoever writes; the others wait for their turn, and mostly find that theirs was written with it.
     turn: Arc<tokio::sync::Mutex<()>>,
     ending: AtomicBool,
+    past_pivot: AtomicBool,
     cancel: OnceLock<Cancel>,
     /// The receipts of nodes that others rest on, by node and visit.
     receipts: Mutex<HashMap<(Name, u32), Arc<NodeReceipts>>>,
@@ -102,6 +104,8 @@ struct Writing {
     broken: bool,
     /// How it failed, until somebody asks.
     failure: Option<LedgerError>,
+    /// What the ledger refused to take up, as the run is to be cancelled: nothing of it is on record, and nothing may follow.
+    refused: BTreeSet<EffectId>,
 }
 
 impl Session {
@@ -121,6 +125,7 @@ impl Session {
             written: 0,
             broken: false,
             failure: None,
+            refused: BTreeSet::new(),
         };
         let cancel = run.cancel.clone().map_or_else(OnceLock::new, OnceLock::from);
         Self {
@@ -135,6 +140,7 @@ impl Session {
             writing: Arc::new(Mutex::new(writing)),
             turn: Arc::default(),
             ending: AtomicBool::new(false),
+            past_pivot: AtomicBool::new(false),
             cancel,
             receipts: Mutex::default(),
             locks: HeldLocks::default(),
@@ -333,6 +339,26 @@ impl Session {
         self.ending.store(ending, Ordering::Release);
     }
 
+    /// Whether no request to cancel the run counts any more.
+    pub(super) fn is_past_pivot(&self) -> bool {
+        self.past_pivot.load(Ordering::Acquire)
+    }
+
+    /// Takes in that the run has passed its point of no return.
+    pub(super) fn pass_pivot(&self) {
+        self.past_pivot.store(true, Ordering::Release);
+    }
+
+    /// Whether the ledger refused to take that effect up, or a request for it, as the run is to be cancelled.
+    pub(super) fn is_refused(&self, id: &EffectId) -> bool {
+        lock(&self.writing).refused.contains(id)
+    }
+
+    /// What was refused is as the ledger has it. To be called when no step is under way.
+    pub(super) fn forget_refused(&self) {
+        lock(&self.writing).refused.clear();
+    }
+
     /// Records something about an effect of a step, in memory; `effects` are those of the step.
     ///
     /// # Errors
@@ -347,6 +373,9 @@ impl Session {
         let effect = {
             let mut recorded = lock(&self.writing);
             let at = self.now();
+            if recorded.refused.contains(id) {
+                return Ok(());
+            }
             // Let go of first, so that the effect is changed in place.
             let before = recorded.touched.remove(id);
             let was_touched = before.is_some();
@@ -425,14 +454,17 @@ impl Session {
     /// Makes everything recorded durable, with the run going on; what other steps recorded goes with it, and flushes that
     /// meet become one write. The checkpoint is written only when a step moved it: an effect does not, and it may be long.
     ///
+    /// When the run is to be cancelled, what asks for something new is left out ([`Session::is_refused`]).
+    ///
     /// # Errors
     /// [`EngineError::GivenUp`] when a write failed, this one or one before it; [`Session::failure`] tells how. Nothing may
     /// be sent then, and the run is given up to be claimed afresh.
     pub(super) async fn flush(&self) -> Result<(), EngineError> {
-        self.write(None).await
+        self.write(None).await.map(drop)
     }
 
-    /// Makes everything recorded durable together with what becomes of the run; the lease ends with it.
+    /// Makes everything recorded durable together with what becomes of the run; the lease ends with it. Tells whether it did: a run
+    /// that is to be cancelled is not completed, and goes on under its lease.
     ///
     /// # Errors
     /// As [`Session::flush`].
@@ -442,7 +474,7 @@ impl Session {
         reason: Option<String>,
         due_at: Option<Timestamp>,
         output: Option<Value>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let progress = Some(self.progress(Progress::clone));
         let cancel_seen = self.cancel.get().is_some();
         let change = RunChange { state, progress, output, reason, due_at, cancel_seen };
@@ -456,7 +488,7 @@ impl Session {
 
     /// A call of a guest may be cut off at any await by its time limit. What was handed to the ledger is then still under
     /// way, so it is written by a task of its own, which keeps the turn until it knows how that ended.
-    async fn write(&self, change: Option<RunChange>) -> Result<(), EngineError> {
+    async fn write(&self, change: Option<RunChange>) -> Result<bool, EngineError> {
         let wanted = {
             let recorded = lock(&self.writing);
             recorded.begun + u64::from(!recorded.entries.is_empty())
@@ -468,14 +500,22 @@ impl Session {
                 return Err(EngineError::GivenUp);
             }
             if recorded.written >= wanted && change.is_none() {
-                return Ok(());
+                return Ok(true);
             }
             (recorded.hand_out(self, change), recorded.learnt.take())
         };
         let (ledger, recorded) = (Arc::clone(&self.ledger), Arc::clone(&self.writing));
-        let under_way = self.late.begin();
+        let (under_way, lease) = (self.late.begin(), Arc::clone(&self.lease));
         let writing = tokio::spawn(async move {
-            let written = ledger.append(append).await;
+            let without = Without::of(&append);
+            let mut written = ledger.append(append).await;
+            let mut is_whole = true;
+            if let (Err(LedgerError::Cancelled { .. }), Some(without)) = (&written, without) {
+                lease.cancel();
+                is_whole = !without.completes;
+                lock(&recorded).refuse(without.refused);
+                written = ledger.append(without.rest).await;
+            }
             let is_written = lock(&recorded).written(written);
             if is_written {
                 learnt.written();
@@ -483,11 +523,11 @@ impl Session {
                 drop(learnt);
             }
             drop((turn, under_way));
-            is_written
+            is_written.then_some(is_whole)
         });
         match writing.await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(EngineError::GivenUp),
+            Ok(Some(is_whole)) => Ok(is_whole),
+            Ok(None) => Err(EngineError::GivenUp),
             Err(_) => Err(EngineError::Ledger(LedgerError::Closed)),
         }
     }
@@ -519,7 +559,15 @@ impl Writing {
             effects: self.in_writing.values().map(|effect| Effect::clone(effect)).collect(),
             run_change: change,
             progress_made: std::mem::take(&mut self.advanced),
+            past_pivot: session.is_past_pivot(),
         }
+    }
+
+    /// Takes in that the ledger does not take these effects up: what was recorded of them meanwhile goes too.
+    fn refuse(&mut self, refused: BTreeSet<EffectId>) {
+        self.entries.retain(|entry| !is_about(entry, &refused));
+        self.touched.retain(|id, _| !refused.contains(id));
+        self.refused.extend(refused);
     }
 
     /// Takes in how a write ended; whether what it held may be built on.
@@ -537,6 +585,58 @@ impl Writing {
         self.written = self.begun;
         true
     }
+}
+
+/// A write without what is refused of a run that is to be cancelled.
+struct Without {
+    rest: Append,
+    /// The effects that are left out.
+    refused: BTreeSet<EffectId>,
+    /// Whether the end of the run is left out.
+    completes: bool,
+}
+
+impl Without {
+    /// `None` when nothing of the write would be refused. What is left out of an effect is all that is recorded of it here, so that
+    /// the rest of it stays as the ledger has it.
+    fn of(append: &Append) -> Option<Self> {
+        if append.past_pivot {
+            return None;
+        }
+        let asks = |entry: &NewEntry| match &entry.content {
+            Content::Effect { effect, event } => append
+                .effects
+                .iter()
+                .find(|told| told.id == *effect && saga::asks_anew(event, Asked::of(told)))
+                .map(|told| told.id.clone()),
+            Content::Run(_) => None,
+        };
+        let refused: BTreeSet<EffectId> = append.entries.iter().filter_map(asks).collect();
+        let change = append.run_change.as_ref();
+        let completes = change.is_some_and(|change| change.state == RunState::Completed);
+        if refused.is_empty() && !completes {
+            return None;
+        }
+        let is_end = |entry: &NewEntry| {
+            completes && matches!(entry.content, Content::Run(RunEvent::Completed { .. }))
+        };
+        let kept = |entry: &&NewEntry| !is_about(entry, &refused) && !is_end(entry);
+        let effects = append.effects.iter().filter(|told| !refused.contains(&told.id));
+        let rest = Append {
+            run: append.run.clone(),
+            fence: append.fence,
+            entries: append.entries.iter().filter(kept).cloned().collect(),
+            effects: effects.cloned().collect(),
+            run_change: change.filter(|_| !completes).cloned(),
+            progress_made: append.progress_made,
+            past_pivot: false,
+        };
+        Some(Self { rest, refused, completes })
+    }
+}
+
+fn is_about(entry: &NewEntry, effects: &BTreeSet<EffectId>) -> bool {
+    matches!(&entry.content, Content::Effect { effect, .. } if effects.contains(effect))
 }
 
 /// Whether the event moves the checkpoint. The start of a step does not count: it is folded if it is needed.

@@ -43,6 +43,12 @@ impl Engine {
         run: &RunRecord,
         decision: &Decision,
     ) -> Result<(), EngineError> {
+        if matches!(self.way_back(run).await?, WayBack::Closed(_)) {
+            return Err(refused(
+                run,
+                "it has passed its point of no return, so that nothing of it is undone and a release does not help; mend what it failed of, then `twice runs retry` has it go on",
+            ));
+        }
         let at = self.parts.clock.now();
         let mut failed = failed_effects(&*self.parts.ledger, &run.id).await?;
         failed.retain(|effect| effect.proposal.undoes.is_some());
@@ -51,12 +57,12 @@ impl Engine {
         self.write_decision(run, entries, renewed, decision, event, at).await
     }
 
-    /// Records that effects which could not be undone are settled by other means: the one that is named, or all whose undoing
-    /// was refused for good. The run goes on with its way back. Returns which they are.
+    /// Records that effects which could not be undone are settled by other means: all that the run is stuck at, or the one of them
+    /// that is named. The run goes on with its way back. Returns which they are.
     ///
     /// # Errors
-    /// [`LedgerError::State`] when the run is not stuck, or nothing of it was refused for good;
-    /// [`DecisionError::NoEffect`], [`DecisionError::NotNow`] when there is nothing to undo about the one that is named.
+    /// [`LedgerError::State`] when the run is not stuck, or is behind its point of no return; [`DecisionError::NoEffect`],
+    /// [`DecisionError::NotStuckAt`] when the run is stuck, but not at the one that is named.
     pub async fn resolve_undo(
         &self,
         id: &RunId,
@@ -67,6 +73,9 @@ impl Engine {
         if run.state != RunState::Stuck {
             return Err(refused(&run, "only a stuck run has something to resolve so; an UNKNOWN effect is settled with `twice effects resolve`").into());
         }
+        if matches!(self.way_back(&run).await?, WayBack::Closed(_)) {
+            return Err(refused(&run, "it has passed its point of no return, so that there is nothing to resolve; `twice runs retry` has it go on").into());
+        }
         let progress = progress_of(&*self.parts.ledger, &run).await?;
         let now = self.parts.clock.now();
         let all = effects_of(&*self.parts.ledger, id).await?;
@@ -75,27 +84,33 @@ impl Engine {
             let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);
             saga::next(effect, undos, progress.undo_resolved.contains(&effect.id), now)
         };
-        let found: Vec<EffectId> = if let Some(named) = named {
-            let effect = all.get(named).map(|recorded| &recorded.effect);
-            let effect = effect.ok_or_else(|| DecisionError::NoEffect(named.clone()))?;
-            // One that could not even be asked to be undone is as it was.
-            if !matches!(next(effect), Next::Stuck { .. } | Next::Propose { .. }) {
-                return Err(DecisionError::NotNow {
-                    effect: named.clone(),
-                    state: effect.state.to_string(),
-                    rule: "there is nothing to undo about it, or it was undone; `twice runs show` tells what the run is stuck at",
-                });
-            }
-            vec![named.clone()]
-        } else {
-            let asked = all.values().map(|recorded| &recorded.effect);
-            let asked = asked.filter(|effect| effect.proposal.undoes.is_none());
-            let stuck = asked.filter(|effect| matches!(next(effect), Next::Stuck { .. }));
-            stuck.map(|effect| effect.id.clone()).collect()
-        };
-        if found.is_empty() {
-            return Err(refused(&run, "name the effect that it is stuck at with `--effect`").into());
+        let asked = all.values().filter(|recorded| recorded.effect.proposal.undoes.is_none());
+        let refused_for_good =
+            asked.clone().filter(|r| matches!(next(&r.effect), Next::Stuck { .. }));
+        let mut at: Vec<EffectId> = refused_for_good.map(|r| r.effect.id.clone()).collect();
+        if at.is_empty() {
+            // One that could not even be asked to be undone is as it was; what is older waits for it.
+            let unasked = asked.filter(|r| matches!(next(&r.effect), Next::Propose { .. }));
+            at.extend(unasked.max_by_key(|r| r.seq).map(|r| r.effect.id.clone()));
         }
+        if at.is_empty() {
+            return Err(refused(
+                &run,
+                "nothing of it is to be undone; `twice runs show` tells what it is stuck at",
+            )
+            .into());
+        }
+        let found = match named {
+            None => at,
+            Some(named) if at.contains(named) => vec![named.clone()],
+            Some(named) if !all.contains_key(named) => {
+                return Err(DecisionError::NoEffect(named.clone()));
+            }
+            Some(named) => {
+                let (run, effect) = (run.id, named.clone());
+                return Err(DecisionError::NotStuckAt { run, effect, at });
+            }
+        };
         let entry = |effect: &EffectId| {
             let (who, why) = (decision.who.clone(), decision.why.clone());
             let event = RunEvent::UndoResolved { effect: effect.clone(), who, why };

@@ -13,6 +13,7 @@ use twice_core::event::RunEvent;
 use twice_core::identity::child_run;
 use twice_core::ids::RunId;
 use twice_core::run::RunState;
+use twice_core::saga::{self, Asked};
 use twice_ledger::{EffectFilter, Ledger, RunRecord};
 use twice_provider_sim::OperationCounters;
 
@@ -185,8 +186,28 @@ fn check_run(at: &str, ended: &Ended) -> Result<(), Broken> {
     if record.state == RunState::Completed {
         return check_answers(at, ended);
     }
+    if record.state == RunState::Cancelled {
+        check_cancelled(at, ended)?;
+    }
     let told = record.reason.as_ref().is_some_and(|why| !why.is_empty());
     holds(told, "I11", at, || format!("it is {:?} and does not say why", record.state))
+}
+
+/// A run that was cancelled asked for nothing new once that was on record.
+fn check_cancelled(at: &str, ended: &Ended) -> Result<(), Broken> {
+    let content = |entry: &Entry| entry.content().expect("a verified entry is readable");
+    let asked_for =
+        |entry: &&Entry| matches!(content(entry), Content::Run(RunEvent::CancelRequested { .. }));
+    let since = ended.history.iter().find(asked_for).map_or(i64::MAX, |entry| entry.seq);
+    for entry in ended.history.iter().filter(|entry| entry.seq > since) {
+        let Content::Effect { effect: id, event } = content(entry) else { continue };
+        let effect = ended.effects.iter().find(|effect| effect.id == id);
+        let new = effect.is_some_and(|effect| saga::asks_anew(&event, Asked::of(effect)));
+        holds(!new, "I11", at, || {
+            format!("entry {} asks for {id}, though entry {since} cancels the run", entry.seq)
+        })?;
+    }
+    Ok(())
 }
 
 /// A node that went on got the answers to what it asked, and not to what it asked before (I6).

@@ -112,5 +112,6 @@ fn parked(claim: &Claim) -> Append {
         effects: Vec::new(),
         run_change: None,
         progress_made: false,
+        past_pivot: false,
     }
 }

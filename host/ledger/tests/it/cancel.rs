@@ -3,9 +3,9 @@
 use twice_core::event::RunEvent;
 use twice_core::ids::{Fence, RunId};
 use twice_core::run::RunState;
-use twice_ledger::{Cancel, ClaimOutcome, LedgerError};
+use twice_ledger::{Append, Cancel, ClaimOutcome, LedgerError};
 
-use crate::support::{Backend, LEASE_MS, all, append, change, parked, run_id};
+use crate::support::{Backend, LEASE_MS, Story, all, append, change, parked, run_id};
 
 fn cancel() -> Cancel {
     Cancel { who: "ada".to_owned(), why: "ordered twice".to_owned() }
@@ -85,11 +85,49 @@ async fn a_worker_that_did_not_hear_of_it_does_not_put_a_run_to_sleep() {
             assert_eq!(backend.state(id).await, RunState::Ready, "{}", backend.name);
             assert_eq!(backend.claimed("w2", None).await.run.id, run_id(id));
         }
-        // What it was about to end, it ends.
+        // What it was about to end as failed, it ends.
         let claim = backend.start_claimed("r3").await;
         backend.cancel("r3").await.unwrap();
-        backend.leave(&claim, RunState::Completed, None).await;
-        assert_eq!(backend.state("r3").await, RunState::Completed, "{}", backend.name);
+        backend.leave(&claim, RunState::Failed, None).await;
+        assert_eq!(backend.state("r3").await, RunState::Failed, "{}", backend.name);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_to_be_cancelled_asks_for_nothing_new_and_is_not_completed() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let (run, fence, at) = (&claim.run.id, claim.fence, backend.at());
+        let mut sent = Story::of_run(run, "sent", fence, at).requested(at);
+        let mut unsent = Story::of_run(run, "unsent", fence, at);
+        backend.ledger.append(sent.write(&claim)).await.unwrap();
+        backend.ledger.append(unsent.write(&claim)).await.unwrap();
+        backend.cancel("r1").await.unwrap();
+        let before = backend.chain("r1").await.len();
+
+        let mut new = Story::of_run(run, "new", fence, at);
+        let mut ended = append(&claim, vec![parked(at)]);
+        ended.run_change = Some(change(RunState::Completed, None));
+        let new = new.write(&claim);
+        for refused in [new.clone(), unsent.requested(at).write(&claim), ended.clone()] {
+            let refused = backend.ledger.append(refused).await;
+            assert!(
+                matches!(&refused, Err(LedgerError::Cancelled { run: of }) if of == run),
+                "{}: {refused:?}",
+                backend.name
+            );
+        }
+        assert_eq!(backend.chain("r1").await.len(), before, "{}", backend.name);
+
+        // What was sent is settled, and what was denied is on record as that.
+        let denied = Story::of_run(run, "denied", fence, at).failed("denied", at);
+        sent = sent.confirmed(serde_json::json!({ "ok": true }), at);
+        backend.ledger.append(sent.write(&claim)).await.unwrap();
+        backend.ledger.append({ denied }.write(&claim)).await.unwrap();
+        // Behind the point of no return it goes on to its end.
+        backend.ledger.append(Append { past_pivot: true, ..new }).await.unwrap();
+        backend.ledger.append(Append { past_pivot: true, ..ended }).await.unwrap();
+        assert_eq!(backend.state("r1").await, RunState::Completed, "{}", backend.name);
     }
 }
 

@@ -52,6 +52,7 @@ impl Backend {
             effects: Vec::new(),
             run_change: Some(change(state, due_at)),
             progress_made: false,
+            past_pivot: false,
         };
         self.ledger.append(append).await.unwrap();
     }

@@ -252,7 +252,9 @@ async fn write(
         None
     };
     let progress_made = draw.below(3) == 0;
-    let append = Append { run: run.clone(), fence, entries, effects, run_change, progress_made };
+    let past_pivot = draw.below(8) == 0;
+    let run = run.clone();
+    let append = Append { run, fence, entries, effects, run_change, progress_made, past_pivot };
     backend.ledger.append(append).await
 }
 

@@ -484,6 +484,7 @@ async fn one_of_many_that_ask_at_once_has_each_lock() {
             effects: Vec::new(),
             run_change: Some(change(RunState::Completed, None)),
             progress_made: false,
+            past_pivot: false,
         };
         ledger.append(ending).await.unwrap();
         verified_chain(ledger, &id).await;

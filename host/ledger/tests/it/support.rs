@@ -207,6 +207,7 @@ pub(crate) fn append(claim: &Claim, entries: Vec<NewEntry>) -> Append {
         effects: Vec::new(),
         run_change: None,
         progress_made: false,
+        past_pivot: false,
     }
 }
 
