@@ -273,7 +273,7 @@ impl Show {
 fn in_order(steps: &mut [StepView], entries: &[EntryView]) {
     let mut first: HashMap<&str, i64> = HashMap::new();
     for entry in entries {
-        if let Some(node) = entry.body["node"].as_str() {
+        if let Some(node) = entry.body["data"]["node"].as_str() {
             first.entry(node).or_insert(entry.seq);
         }
     }

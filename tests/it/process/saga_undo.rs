@@ -146,7 +146,9 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck() {
     let listed = stage.project.json(&["effects", "list", "--run", RUN]);
     let listed = listed.as_array().unwrap().iter();
     let undoing: Vec<Value> = listed.map(|effect| effect["undoing"].clone()).collect();
-    assert_eq!(undoing, [json!("stuck"), json!("undone"), Value::Null, Value::Null, Value::Null]);
+    let (asked, undos) = undoing.split_at(3);
+    assert_eq!(asked, [json!("stuck"), json!("undone"), Value::Null]);
+    assert!(undos.iter().all(Value::is_null), "an undo is not undone: {undos:?}");
     let listed = stage.project.ok(&["effects", "list", "--run", RUN]);
     assert!(listed.contains("could not be undone"), "{listed}");
     let steps = stage.project.run(RUN)["run"]["steps"].clone();
