@@ -106,6 +106,8 @@ impl Host for Nothing {
         Err(Suspend)
     }
 
+    fn refused(&mut self, _: &str, _: &'static str, _: &str) {}
+
     fn position(&self) -> Position {
         Position { run: "run-1".to_owned(), node: "n".to_owned(), visit: 1, attempt: 1 }
     }

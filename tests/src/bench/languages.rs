@@ -55,6 +55,8 @@ impl Host for Holding {
         Err(Suspend)
     }
 
+    fn refused(&mut self, _: &str, _: &'static str, _: &str) {}
+
     fn position(&self) -> Position {
         Position { run: "run-1".to_owned(), node: "hello".to_owned(), visit: 1, attempt: 1 }
     }
