@@ -5,7 +5,7 @@ use serde_json::Value;
 use twice_core::chain::Entry;
 use twice_core::effect::{Effect, Hold};
 use twice_core::event::EndCause;
-use twice_core::ids::Name;
+use twice_core::ids::{EffectId, Name};
 use twice_core::progress::{Elements, NodeProgress, Progress, Standing};
 use twice_core::time::Timestamp;
 use twice_ledger::{EffectRow, LockRow, ModuleRow, Overview, RunRecord};
@@ -374,7 +374,12 @@ impl EffectDetail {
                     })
                 })
                 .collect(),
-            decisions: effect.decisions.iter().map(json).collect(),
+            decisions: effect
+                .decisions
+                .iter()
+                .map(json)
+                .chain(history.iter().filter(|entry| entry.settles(&effect.id)).map(|entry| entry.body["data"].clone()))
+                .collect(),
             history,
             updated_at: effect.updated_at.to_string(),
         }
@@ -425,6 +430,12 @@ impl EntryView {
             body: serde_json::from_str(&entry.body).unwrap_or(Value::String(entry.body.clone())),
             hash: twice_core::identity::hash_text(&entry.hash),
         }
+    }
+
+    /// Whether it says that a person settled `effect`, whose undoing failed.
+    #[must_use]
+    pub fn settles(&self, effect: &EffectId) -> bool {
+        self.kind == "undo_resolved" && self.body["data"]["effect"] == effect.as_str()
     }
 }
 

@@ -499,14 +499,17 @@ async fn in_order(
     Ok(rows)
 }
 
-/// The entries about an effect, in their order.
+/// The entries about an effect, in their order; with those that say who settled it where it could not be undone, which are the
+/// run's.
 async fn history(ledger: &dyn Ledger, effect: &Effect) -> anyhow::Result<Vec<EntryView>> {
     let mut found = Vec::new();
     let mut after = 0;
     loop {
         let page = ledger.history(&effect.run, after, PAGE_MAX).await?;
-        let about = page.iter().filter(|entry| entry.effect.as_ref() == Some(&effect.id));
-        found.extend(about.map(EntryView::of));
+        let about = |entry: &EntryView| {
+            entry.effect_id.as_deref() == Some(effect.id.as_str()) || entry.settles(&effect.id)
+        };
+        found.extend(page.iter().map(EntryView::of).filter(about));
         match page.last() {
             Some(last) if page.len() == PAGE_MAX as usize => after = last.seq,
             Some(_) | None => return Ok(found),

@@ -22,6 +22,8 @@ use super::{CrashtestError, Plan};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The lease of a worker that is frozen: it is really waited for, as the worker itself counts in real time. Milliseconds.
 const LEASE_FROZEN_MS: u64 = 1_000;
+/// How often a case is played at most whose worker is frozen in the midst of a write.
+const FREEZES_MAX: u32 = 8;
 /// The lease of other workers; it runs out by the case's clock, during the pause. Milliseconds.
 const LEASE_MS: u64 = super::PAUSE_MIN_MS - 1_000;
 
@@ -71,7 +73,27 @@ struct Play<'a> {
 
 impl Stage<'_> {
     /// Plays a case; `id` tells it from the others, `epoch` is when it begins.
+    ///
+    /// A worker may be frozen in the midst of a write, of a renewal of its lease, say. SQLite's file is then locked for as long as
+    /// it is frozen, and nobody can take the run over: that says nothing about the run, so the case is played anew.
     pub(super) async fn play(
+        &self,
+        spec: &CaseSpec,
+        id: &str,
+        epoch: Timestamp,
+    ) -> Result<Outcome, CrashtestError> {
+        let freezes = spec.first.is_some_and(|crash| crash.action == Action::Freeze);
+        let mut tries = 1;
+        loop {
+            let outcome = self.play_once(spec, &format!("{id}-{tries}"), epoch).await;
+            match outcome {
+                Err(error) if freezes && error.is_locked_out() && tries < FREEZES_MAX => tries += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn play_once(
         &self,
         spec: &CaseSpec,
         id: &str,

@@ -115,6 +115,11 @@ pub enum CrashtestError {
 }
 
 impl CrashtestError {
+    /// Whether a worker found the ledger's file locked by another all the time that it tried.
+    fn is_locked_out(&self) -> bool {
+        matches!(self, Self::Worker { said, .. } if said.contains("database is locked"))
+    }
+
     pub(crate) fn file(path: &Path, problem: impl std::fmt::Display) -> Self {
         Self::File { path: path.display().to_string(), problem: problem.to_string() }
     }

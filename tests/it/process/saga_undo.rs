@@ -154,6 +154,39 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck() {
     let steps = stage.project.run(RUN)["run"]["steps"].clone();
     let steps = steps.as_array().unwrap().iter().map(|step| step["node"].as_str().unwrap());
     assert_eq!(steps.collect::<Vec<_>>(), ["reserve", "authorize", "ship"]);
+
+    let project = &stage.project;
+    let asked = project.effects(RUN);
+    let about = |operation: &str| {
+        let found = asked.iter().find(|effect| effect["type"] == operation);
+        found.unwrap()["effect_id"].as_str().unwrap().to_owned()
+    };
+    let (stuck_at, other) = (about("inventory.reserve"), about("payments.authorize"));
+    let wrong =
+        project.twice(&["runs", "resolve", RUN, "--effect", &other, "--reason", "by mistake"]);
+    assert_eq!(wrong.code, Some(1), "{wrong}");
+    assert!(wrong.stderr.contains(&stuck_at), "it does not say what it is stuck at: {wrong}");
+    let beginning = &stuck_at[..16];
+    project.ok(&[
+        "runs",
+        "resolve",
+        RUN,
+        "--effect",
+        beginning,
+        "--by",
+        "ada",
+        "--reason",
+        "unpacked by hand",
+    ]);
+    let ended = project.twice(&["runs", "resume", RUN]);
+    assert!(ended.stdout.contains("1 effect(s) undone, 1 settled by a person"), "{ended}");
+    let settled = &project.json(&["effects", "show", &stuck_at])["decisions"];
+    assert_eq!(
+        (&settled[0]["who"], &settled[0]["why"]),
+        (&json!("ada"), &json!("unpacked by hand"))
+    );
+    let shown = project.ok(&["effects", "show", &stuck_at]);
+    assert!(shown.contains("unpacked by hand"), "{shown}");
 }
 
 /// What `twice graph` draws of the run has these in it.
