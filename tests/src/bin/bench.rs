@@ -4,6 +4,7 @@
 
 use anyhow::{Context as _, bail};
 use twice_tests::bench::{Amount, Store, growth, languages, measure, table};
+use twice_toolchain::Language;
 
 /// As in the `twice` command.
 #[global_allocator]
@@ -50,8 +51,12 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     if by_language {
-        let (calls, instances) = if quick { (5, 2) } else { (1_000, 32) };
-        let costs = languages::measure(calls, instances)?;
+        // An interpreter takes minutes to compile in a build that is not optimised.
+        let costs = if quick {
+            languages::measure(&[Language::Rust, Language::C], 5, 2)?
+        } else {
+            languages::measure(&Language::ALL, 1_000, 32)?
+        };
         match json {
             true => println!("{}", serde_json::to_string_pretty(&costs)?),
             false => print!("{}", languages::table(&costs)),
