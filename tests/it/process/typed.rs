@@ -1,7 +1,7 @@
 //! A node that asks by a typed function: the same ledger rows as one that asks by slot and JSON, at the command line.
 
 use serde_json::{Value, json};
-use twice_tests::nodes::repository;
+use twice_tests::nodes::{language_component, repository};
 use twice_tests::project::{Project, Provider};
 
 use super::shop::{REFUND, TWICE};
@@ -20,6 +20,12 @@ fn shop(provider: &Provider, folder: &str) -> Project {
 
 fn input() -> String {
     json!({ "order_id": "order-42", "amount_cents": 1_500, "paid_cents": 1_500, "reason": "broken",
+            "customer_email": "a@example.com" })
+    .to_string()
+}
+
+fn too_much() -> String {
+    json!({ "order_id": "order-43", "amount_cents": 1_500, "paid_cents": 1_400, "reason": "broken",
             "customer_email": "a@example.com" })
     .to_string()
 }
@@ -45,6 +51,46 @@ fn a_typed_request_is_the_same_effect_as_one_by_slot() {
     assert_eq!(other.requests("refund"), 1);
     let shown = typed.ok(&["node", "inspect", "refund"]);
     assert!(shown.contains("  tools:payments/payments#refund: func(args: record {"), "{shown}");
+}
+
+#[test]
+fn typed_nodes_of_other_languages_ask_for_the_same_effect() {
+    let provider = Provider::start();
+    let by_slot = run(&shop(&provider, "refund"));
+    for folder in ["typed/python", "typed/javascript"] {
+        if language_component(folder).is_none() {
+            continue;
+        }
+        let provider = Provider::start();
+        let typed = shop(&provider, folder);
+        let by_function = run(&typed);
+        for field in ["effect_id", "type", "request_hash", "idempotency_key", "state", "attempts"] {
+            assert_eq!(by_function[field], by_slot[field], "{folder}: {field}");
+        }
+        let denied = typed.twice(&["run", REFUND, "--run-id", "run-2", "--input", &too_much()]);
+        assert!(
+            denied.stdout.contains("args.amount_cents <= state.input.paid_cents: "),
+            "{folder}: {denied}"
+        );
+        assert_eq!(provider.requests("refund"), 1, "{folder}");
+    }
+}
+
+#[test]
+fn a_typed_node_that_is_killed_and_resumed_refunds_once() {
+    for death in ["after-requested-commit:1", "after-reply:1"] {
+        let provider = Provider::start();
+        let project = shop(&provider, "typed/rust");
+        let args = ["run", REFUND, "--run-id", "run-1", "--input", &input()];
+        let killed = project.spawn(&args, &[("TWICE_TEST_KILL", death)]).finish();
+        assert_eq!(killed.code, None, "{death}: {killed}");
+        project.ok(&args);
+        let resumed = (project.run("run-1"), provider.counters());
+        assert_eq!(resumed.0["run"]["state"], "completed", "{death}");
+        assert_eq!(resumed.1.effects, 1, "{death}");
+        project.ok(&["runs", "resume", "run-1"]);
+        assert_eq!((project.run("run-1"), provider.counters()), resumed, "{death}");
+    }
 }
 
 #[test]
