@@ -142,7 +142,7 @@ impl Build {
             out.line(&format!("wrote {}", file.display()));
         }
         if self.no_add {
-            let component = load(place, bytes).await?;
+            let component = load(out, place, bytes).await?;
             check_tools(out, place, &component)?;
             out.line(&format!("built {name}: {}", component.inspection().digest));
             return Ok(Exit::Done);
@@ -168,9 +168,14 @@ pub(super) async fn build(out: &Out, dir: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(built?.component)
 }
 
-async fn load(place: &Place, bytes: Vec<u8>) -> anyhow::Result<Component> {
+/// Loads a component, showing that it is at it: compiling an interpreter takes a while.
+async fn load(out: &Out, place: &Place, bytes: Vec<u8>) -> anyhow::Result<Component> {
     let sandbox = place.sandbox()?;
-    Ok(tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await??)
+    let kibibytes = bytes.len() >> 10;
+    let progress = out.progress(&format!("compiling {kibibytes} KiB"), None);
+    let loaded = tokio::task::spawn_blocking(move || sandbox.load(&bytes)).await;
+    progress.finish();
+    Ok(loaded??)
 }
 
 /// Registers a component once the sandbox took it: what it imports is known to be offered from here on.
@@ -181,7 +186,7 @@ pub(super) async fn register(
     bytes: Vec<u8>,
 ) -> anyhow::Result<()> {
     let bytes = twice_sandbox::componentize(&bytes)?.into_owned();
-    let component = load(place, bytes.clone()).await?;
+    let component = load(out, place, bytes.clone()).await?;
     check_tools(out, place, &component)?;
     let ledger = place.ledger_to_fill().await?;
     let digest = component.inspection().digest.clone();
