@@ -199,7 +199,7 @@ fn what_is_wrong_in_a_file() {
         error: the project has 1 problem(s):
        
                workflows/damaged-item-refund.toml:14:10: error[TW2104]: `/nodes/refund/order_id` is a node's output, which is no trusted source
-                 why: a node's output is guest output: a guest that returns another value after a restart would make a second effect (I2)
+                 why: a node's output is guest output: a guest that returns another value after a restart would make a second effect
                  fix: use `/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model
     "#]],
     );

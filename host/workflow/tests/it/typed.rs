@@ -1,5 +1,7 @@
 //! Typed tools: the WIT of a tool, and what fits it.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test may fail like the test itself")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
