@@ -1,5 +1,6 @@
 //! From a node's folder to a component.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use twice_sandbox::componentize;
@@ -10,6 +11,9 @@ use crate::job::{Job, Made, write};
 use crate::language::Language;
 use crate::recipe;
 use crate::sdk::write_sdk;
+
+/// What helps where a tool ends well and leaves nothing.
+const SILENT: &str = "run its tools by hand, or install them anew";
 
 /// A built node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +41,7 @@ pub fn build(dir: &Path, say: &mut dyn FnMut(&str)) -> Result<Built, BuildError>
     let dir =
         dir.canonicalize().map_err(|source| BuildError::File { path: dir.to_owned(), source })?;
     let work = dir.join("target/twice");
+    clear(&work)?;
     let sdk = work.join("sdk");
     write_sdk(&sdk, language)?;
     let (wit, world) = world(&dir, &work, &sdk)?;
@@ -55,7 +60,26 @@ pub fn build(dir: &Path, say: &mut dyn FnMut(&str)) -> Result<Built, BuildError>
     finish(language, &made, &job)
 }
 
+/// Removes what an earlier build left: a tool that ends well and writes nothing must not have that taken for its work, and the WIT
+/// must not keep what the author took out.
+fn clear(work: &Path) -> Result<(), BuildError> {
+    let (module, wit) = (work.join("node.wasm"), work.join("wit"));
+    for (path, removed) in
+        [(&module, std::fs::remove_file(&module)), (&wit, std::fs::remove_dir_all(&wit))]
+    {
+        if let Err(source) = removed
+            && source.kind() != ErrorKind::NotFound
+        {
+            return Err(BuildError::File { path: path.clone(), source });
+        }
+    }
+    Ok(())
+}
+
 fn finish(language: Language, made: &Made, job: &Job<'_>) -> Result<Built, BuildError> {
+    if !made.path.is_file() {
+        return Err(BuildError::NoArtifact { dir: job.dir.clone(), fix: SILENT });
+    }
     let bytes = job.read(&made.path)?;
     let module = embed::world(bytes, &job.wit, &job.world, made.strings)?;
     let artifact = made.path.clone();

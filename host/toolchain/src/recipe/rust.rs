@@ -45,7 +45,12 @@ fn ensure_target(job: &mut Job<'_>) -> Result<(), BuildError> {
     }
     (job.say)(&format!("adding the Rust target {TARGET} (`rustup target add {TARGET}`)"));
     let added = job.run(Command::new("rustup").args(["target", "add", TARGET]), INSTALL);
-    added.map(|_| ()).map_err(|error| BuildError::NoTarget { problem: error.to_string() })
+    added.map(|_| ()).map_err(|error| BuildError::NoTarget {
+        problem: match error {
+            BuildError::Failed { diagnostics, .. } => diagnostics,
+            other => other.to_string(),
+        },
+    })
 }
 
 /// The tool that the caller's own cargo uses, or the one on the PATH.

@@ -1,3 +1,4 @@
 //! Building nodes through the public interface.
 
 mod detect;
+mod leftovers;
