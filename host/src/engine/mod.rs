@@ -31,6 +31,7 @@ mod step;
 mod step_session;
 mod steps;
 mod undo_operator;
+mod writing;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -14,15 +14,11 @@ use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::Effect;
 use twice_core::event::{EffectEvent, Observation, RunEvent};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
-use twice_core::mutation;
 use twice_core::progress::{Progress, Standing, StepId};
 use twice_core::run::RunState;
-use twice_core::saga::{self, Asked};
 use twice_core::time::{Clock, Timestamp};
 use twice_core::transition::Illegal;
-use twice_ledger::{
-    Append, Cancel, Ledger, LedgerError, Recorded, RunChange, RunRecord, effects_of,
-};
+use twice_ledger::{Cancel, Ledger, LedgerError, Recorded, RunChange, RunRecord, effects_of};
 use twice_workflow::plan::{self, Facts, Plan};
 
 use super::boundary::Boundaries;
@@ -33,10 +29,7 @@ use super::lease::LeaseClock;
 use super::lock;
 use super::object_lock::HeldLocks;
 use super::observer::{self, Observer};
-
-/// A checkpoint is saved when it has moved once for each so many elements that it holds: a fan-out is written a few times in
-/// all, not once for each of its elements. Below that, it is saved with each move.
-const ELEMENTS_PER_MOVE: usize = 16;
+use super::writing::{Without, Writing, moves};
 
 /// A claimed run, as its steps share it.
 pub(super) struct Session {
@@ -84,49 +77,13 @@ pub(super) struct Parts {
     pub(super) late: Arc<Late>,
 }
 
-struct Writing {
-    /// Where the steps stand, with everything recorded.
-    progress: Progress,
-    entries: Vec<NewEntry>,
-    /// The effects that `entries` touch, as they stand after them.
-    touched: BTreeMap<EffectId, Arc<Effect>>,
-    /// Those of the write that is under way.
-    in_writing: BTreeMap<EffectId, Arc<Effect>>,
-    /// What providers said that `entries` rest on.
-    learnt: Learnt,
-    advanced: bool,
-    /// How often the checkpoint has moved since it was handed to the ledger last.
-    moves: usize,
-    /// How many writes were begun, and how many are durable.
-    begun: u64,
-    written: u64,
-    /// Whether a write failed: what is recorded is more than the ledger has, so nothing may follow.
-    broken: bool,
-    /// How it failed, until somebody asks.
-    failure: Option<LedgerError>,
-    /// What the ledger refused to take up, as the run is to be cancelled: nothing of it is on record, and nothing may follow.
-    refused: BTreeSet<EffectId>,
-}
-
 impl Session {
     /// The session of a claim.
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { run, fence, lease, progress, ledger, clock, observer, boundaries, late } =
             parts;
-        let writing = Writing {
-            progress,
-            entries: Vec::new(),
-            touched: BTreeMap::new(),
-            in_writing: BTreeMap::new(),
-            learnt: Learnt::new(Arc::clone(&late), run.id.clone()),
-            advanced: false,
-            moves: 0,
-            begun: 0,
-            written: 0,
-            broken: false,
-            failure: None,
-            refused: BTreeSet::new(),
-        };
+        let learnt = Learnt::new(Arc::clone(&late), run.id.clone());
+        let writing = Writing::new(progress, learnt);
         let cancel = run.cancel.clone().map_or_else(OnceLock::new, OnceLock::from);
         Self {
             run,
@@ -530,141 +487,5 @@ impl Session {
             Ok(None) => Err(EngineError::GivenUp),
             Err(_) => Err(EngineError::Ledger(LedgerError::Closed)),
         }
-    }
-}
-
-impl Writing {
-    /// Everything that is recorded, to be written.
-    fn hand_out(&mut self, session: &Session, change: Option<RunChange>) -> Append {
-        self.begun += 1;
-        self.in_writing = std::mem::take(&mut self.touched);
-        let is_due = self.moves > 0 && self.moves * ELEMENTS_PER_MOVE >= self.progress.elements();
-        let change = change.or_else(|| {
-            is_due.then(|| RunChange {
-                state: RunState::Running,
-                progress: Some(self.progress.clone()),
-                output: None,
-                reason: None,
-                due_at: None,
-                cancel_seen: true,
-            })
-        });
-        if change.is_some() {
-            self.moves = 0;
-        }
-        Append {
-            run: session.run.id.clone(),
-            fence: session.fence,
-            entries: std::mem::take(&mut self.entries),
-            effects: self.in_writing.values().map(|effect| Effect::clone(effect)).collect(),
-            run_change: change,
-            progress_made: std::mem::take(&mut self.advanced),
-            past_pivot: session.is_past_pivot(),
-        }
-    }
-
-    /// Takes in that the ledger does not take these effects up: what was recorded of them meanwhile goes too.
-    fn refuse(&mut self, refused: BTreeSet<EffectId>) {
-        self.entries.retain(|entry| !is_about(entry, &refused));
-        self.touched.retain(|id, _| !refused.contains(id));
-        self.refused.extend(refused);
-    }
-
-    /// Takes in how a write ended; whether what it held may be built on.
-    fn written<T>(&mut self, written: Result<T, LedgerError>) -> bool {
-        self.in_writing.clear();
-        match written {
-            Err(LedgerError::Indeterminate { .. }) if mutation::is("trust-lost-commit") => {}
-            Ok(_) => {}
-            Err(failure) => {
-                self.broken = true;
-                self.failure = Some(failure);
-                return false;
-            }
-        }
-        self.written = self.begun;
-        true
-    }
-}
-
-/// A write without what is refused of a run that is to be cancelled.
-struct Without {
-    rest: Append,
-    /// The effects that are left out.
-    refused: BTreeSet<EffectId>,
-    /// Whether the end of the run is left out.
-    completes: bool,
-}
-
-impl Without {
-    /// `None` when nothing of the write would be refused. What is left out of an effect is all that is recorded of it here, so that
-    /// the rest of it stays as the ledger has it.
-    fn of(append: &Append) -> Option<Self> {
-        if append.past_pivot {
-            return None;
-        }
-        let asks = |entry: &NewEntry| match &entry.content {
-            Content::Effect { effect, event } => append
-                .effects
-                .iter()
-                .find(|told| told.id == *effect && saga::asks_anew(event, Asked::of(told)))
-                .map(|told| told.id.clone()),
-            Content::Run(_) => None,
-        };
-        let refused: BTreeSet<EffectId> = append.entries.iter().filter_map(asks).collect();
-        let change = append.run_change.as_ref();
-        let completes = change.is_some_and(|change| change.state == RunState::Completed);
-        if refused.is_empty() && !completes {
-            return None;
-        }
-        let is_end = |entry: &NewEntry| {
-            completes && matches!(entry.content, Content::Run(RunEvent::Completed { .. }))
-        };
-        let kept = |entry: &&NewEntry| !is_about(entry, &refused) && !is_end(entry);
-        let effects = append.effects.iter().filter(|told| !refused.contains(&told.id));
-        let rest = Append {
-            run: append.run.clone(),
-            fence: append.fence,
-            entries: append.entries.iter().filter(kept).cloned().collect(),
-            effects: effects.cloned().collect(),
-            run_change: change.filter(|_| !completes).cloned(),
-            progress_made: append.progress_made,
-            past_pivot: false,
-        };
-        Some(Self { rest, refused, completes })
-    }
-}
-
-fn is_about(entry: &NewEntry, effects: &BTreeSet<EffectId>) -> bool {
-    matches!(&entry.content, Content::Effect { effect, .. } if effects.contains(effect))
-}
-
-/// Whether the event moves the checkpoint. The start of a step does not count: it is folded if it is needed.
-const fn moves(event: &RunEvent) -> bool {
-    match event {
-        RunEvent::NodeEntered { .. }
-        | RunEvent::StepSkipped { .. }
-        | RunEvent::LoopDecided { .. }
-        | RunEvent::StepCompleted { .. }
-        | RunEvent::StepFailed { .. } => true,
-        RunEvent::Started { .. }
-        | RunEvent::StepStarted { .. }
-        | RunEvent::Claimed { .. }
-        | RunEvent::Parked { .. }
-        | RunEvent::Halted { .. }
-        | RunEvent::Released { .. }
-        | RunEvent::RequestRefused { .. }
-        | RunEvent::Retried { .. }
-        | RunEvent::Adopted { .. }
-        | RunEvent::Compensating { .. }
-        | RunEvent::UndoResolved { .. }
-        | RunEvent::CancelRequested { .. }
-        | RunEvent::ObjectLocked { .. }
-        | RunEvent::ObjectUnlocked { .. }
-        | RunEvent::Completed { .. }
-        | RunEvent::Failed { .. }
-        | RunEvent::Cancelled { .. }
-        | RunEvent::Stuck { .. }
-        | RunEvent::Quarantined { .. } => false,
     }
 }

@@ -2,6 +2,7 @@
 //! own counters, the ledger and the listings have to tell the same.
 
 mod asks;
+mod cancels;
 mod children;
 mod circuit;
 mod crash;
