@@ -176,7 +176,6 @@ async fn go_on(
             Conclusion::GoOn => {
                 session.set_ending(false);
                 session.pass_pivot();
-                schedule.past_pivot = true;
             }
         }
     }

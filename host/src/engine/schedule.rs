@@ -73,8 +73,6 @@ pub(super) struct Schedule<'e> {
     expired: BTreeSet<StepId>,
     /// When the next step is too late that has not ended.
     deadline: Option<Timestamp>,
-    /// Whether the run has passed its point of no return, so that neither time nor a person ends it.
-    pub(super) past_pivot: bool,
 }
 
 impl<'e> Schedule<'e> {
@@ -90,7 +88,6 @@ impl<'e> Schedule<'e> {
             early,
             expired: BTreeSet::new(),
             deadline: None,
-            past_pivot: false,
         }
     }
 
@@ -109,7 +106,7 @@ impl<'e> Schedule<'e> {
                 Some((id, end)) = self.tasks.next() => self.ended(id, end?),
                 // Another worker has the run: calls are cut off, and the session can write nothing any more.
                 () = lease.lost() => return Err(EngineError::LeaseLost),
-                () = lease.cancelled(), if !self.steps.session.is_ending() && !self.past_pivot => {}
+                () = lease.cancelled(), if !self.steps.session.is_ending() && !self.steps.session.is_past_pivot() => {}
                 () = sleep(wake) => {}
             }
         }
@@ -137,7 +134,7 @@ impl<'e> Schedule<'e> {
             let (session, compiled) = (&self.steps.session, &self.steps.compiled);
             session.load_receipts(&compiled.sources).await?;
             let (plan, run_deadline) = session.plan(compiled);
-            let run_deadline = run_deadline.filter(|_| !self.past_pivot);
+            let run_deadline = run_deadline.filter(|_| !self.steps.session.is_past_pivot());
             let workflow = &compiled.definition.workflow;
             match plan {
                 Plan::Decide(decisions) => {
@@ -159,7 +156,7 @@ impl<'e> Schedule<'e> {
     fn ends(&self) -> Option<(EndCause, String)> {
         let session = &self.steps.session;
         let decided = session.progress(|p| p.compensating.as_ref().map(ending::of_record));
-        if decided.is_some() || self.past_pivot {
+        if decided.is_some() || self.steps.session.is_past_pivot() {
             return decided;
         }
         let Cancel { who, why } = session.cancel()?;
