@@ -284,10 +284,10 @@ pub(super) fn assemblyscript(name: &Name, grants: &Grants) -> Vec<File> {
         let variable = grant.variable();
         let args = each(&grant.args, |(name, known)| {
             if *known {
-                format!("\n    .set({name:?}, state.input.get({name:?}))")
+                format!("  {variable}_args.set({name:?}, state.input.get({name:?}));\n")
             } else {
                 format!(
-                    "\n    .set({name:?}, Json.of(\"\")) // `{}` wants it; fill it in",
+                    "  {variable}_args.set({name:?}, Json.null); // `{}` wants it; fill it in\n",
                     grant.target
                 )
             }
@@ -295,7 +295,7 @@ pub(super) fn assemblyscript(name: &Name, grants: &Grants) -> Vec<File> {
         let (function, item) =
             if grant.per_item { ("requestItem", "0, ") } else { ("request", "") };
         format!(
-            "  const {variable}_args = Json.object(){args};\n  const {variable} = {function}({:?}, {item}{variable}_args);\n  if (!{variable}.isConfirmed) return {variable}.refused();\n",
+            "  const {variable}_args = Json.object();\n{args}  const {variable} = {function}({:?}, {item}{variable}_args);\n  if (!{variable}.isConfirmed) return {variable}.refused();\n",
             grant.slot
         )
     };
