@@ -86,7 +86,7 @@ limits! {
     /// Streams, pollables, clocks that are waited for, and resources of the component's own.
     HANDLES: "handles", HANDLES_MAX as u64, "handles at once", ENDED;
     /// Of one call of a function.
-    RANDOM: "random", RANDOM_BYTES_MAX as u64, "random bytes at once", "the call ends with a trap";
+    RANDOM: "random", RANDOM_BYTES_MAX, "random bytes at once", "the call ends with a trap";
     /// Of the log.
     MESSAGE: "message", MESSAGE_BYTES_MAX as u64, "bytes of one log message", "the rest of it is cut off";
 }

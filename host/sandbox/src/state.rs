@@ -15,7 +15,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 10;
 /// What a message costs beside its text, so that a flood of empty ones ends too. Bytes.
 const MESSAGE_COST_BYTES: usize = 32;
 /// Most random bytes of one call, as the WIT says.
-pub(crate) const RANDOM_BYTES_MAX: u32 = 65_536;
+pub(crate) const RANDOM_BYTES_MAX: u64 = 65_536;
 
 /// Why the host ends a call from within.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -154,6 +154,29 @@ impl State {
                 "{what} has {bytes} bytes; the limit is {limit}. Pass a reference to large data instead of the data"
             ),
         })
+    }
+
+    /// The step's next durable bytes.
+    pub(crate) fn random_bytes(&mut self, count: u64) -> Result<Vec<u8>> {
+        if count > RANDOM_BYTES_MAX {
+            return Err(Stop::Misuse(format!(
+                "the node asked for {count} random bytes at once; the most is {RANDOM_BYTES_MAX}"
+            ))
+            .into());
+        }
+        Ok(self.host.random(usize::try_from(count).unwrap_or(usize::MAX)))
+    }
+
+    /// Eight of the step's durable bytes as a little-endian number.
+    pub(crate) fn random_number(&mut self) -> Result<u64> {
+        let bytes = self.host.random(size_of::<u64>());
+        let bytes = bytes.try_into().map_err(|bytes: Vec<u8>| {
+            Stop::Misuse(format!(
+                "the host gave {} random bytes where 8 were asked for",
+                bytes.len()
+            ))
+        })?;
+        Ok(u64::from_le_bytes(bytes))
     }
 
     /// Logs each line that ends in `text`, and keeps the rest for when its end comes.
@@ -299,13 +322,7 @@ impl context::Host for State {
     }
 
     async fn random(&mut self, count: u32) -> Result<Vec<u8>> {
-        if count > RANDOM_BYTES_MAX {
-            return Err(Stop::Misuse(format!(
-                "the node asked for {count} random bytes at once; the most is {RANDOM_BYTES_MAX}"
-            ))
-            .into());
-        }
-        Ok(self.host.random(count as usize))
+        self.random_bytes(u64::from(count))
     }
 
     async fn random_u64(&mut self) -> Result<u64> {

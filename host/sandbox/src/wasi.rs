@@ -27,8 +27,6 @@ use crate::state::{State, Stop};
 
 /// Most handles (streams, pollables, …) that a node has at once.
 pub(crate) const HANDLES_MAX: usize = 1_024;
-/// Most random bytes of one call.
-const RANDOM_BYTES_MAX: u64 = 65_536;
 /// How much later each reading of a clock is than the one before. Nanoseconds.
 const TICK_NS: u64 = 1_000;
 const NS_PER_MS: u64 = 1_000_000;
@@ -200,28 +198,6 @@ impl State {
     fn read_clock(&mut self) -> u64 {
         let now = self.host.now_ms();
         self.wasi().clock.lock().unwrap_or_else(PoisonError::into_inner).read(now)
-    }
-
-    fn random_bytes(&mut self, count: u64) -> Result<Vec<u8>> {
-        if count > RANDOM_BYTES_MAX {
-            return Err(Stop::Misuse(format!(
-                "the node asked for {count} random bytes at once; the most is {RANDOM_BYTES_MAX}"
-            ))
-            .into());
-        }
-        Ok(self.host.random(usize::try_from(count).unwrap_or(usize::MAX)))
-    }
-
-    /// Eight of the step's durable bytes as a little-endian number.
-    pub(crate) fn random_number(&mut self) -> Result<u64> {
-        let bytes = self.host.random(size_of::<u64>());
-        let bytes = bytes.try_into().map_err(|bytes: Vec<u8>| {
-            Stop::Misuse(format!(
-                "the host gave {} random bytes where 8 were asked for",
-                bytes.len()
-            ))
-        })?;
-        Ok(u64::from_le_bytes(bytes))
     }
 
     /// Waiting until `due` (a reading of the clock): it ends when it is asked for.

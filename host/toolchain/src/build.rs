@@ -1,5 +1,6 @@
 //! From a node's folder to a component.
 
+use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +42,7 @@ pub fn build(dir: &Path, say: &mut dyn FnMut(&str)) -> Result<Built, BuildError>
     let dir =
         dir.canonicalize().map_err(|source| BuildError::File { path: dir.to_owned(), source })?;
     let work = dir.join("target/twice");
+    let _alone = alone(&work, say)?;
     clear(&work)?;
     let sdk = work.join("sdk");
     write_sdk(&sdk, language)?;
@@ -58,6 +60,23 @@ pub fn build(dir: &Path, say: &mut dyn FnMut(&str)) -> Result<Built, BuildError>
         Language::AssemblyScript => recipe::assemblyscript::build(&mut job)?,
     };
     finish(language, &made, &job)
+}
+
+/// Has the work folder to itself until what this returns is dropped; waits while another process builds the same node.
+fn alone(work: &Path, say: &mut dyn FnMut(&str)) -> Result<File, BuildError> {
+    let path = work.join("lock");
+    let failed = |source| BuildError::File { path: path.clone(), source };
+    std::fs::create_dir_all(work).map_err(failed)?;
+    let file = File::create(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            say("waiting for another build of this node");
+            file.lock().map_err(failed)?;
+        }
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
+    }
+    Ok(file)
 }
 
 /// Removes what an earlier build left: a tool that ends well and writes nothing must not have that taken for its work, and the WIT
