@@ -114,8 +114,11 @@ fn each_construct_of_a_schema_has_its_type() {
     let written = write(&tool, &name, &BTreeSet::from([self::name("refund")]));
     parse(&written.text);
     let types = written.text.split("    record refund-receipt").next().unwrap();
-    let start = types.find("    /// JSON text").unwrap();
+    let start = types.find("interface refunds").unwrap();
     expect![[r#"
+        interface refunds {
+            use twice:node/effects@0.1.0.{effect-error};
+
             /// JSON text (RFC 8259): what stands here has no type in WIT.
             type json = string;
 
