@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use twice_core::ids::{Fence, Name, RunId};
 use twice_ledger::{LedgerError, Notices, Turn};
 
-use crate::engine::child::NEEDS_PERSON;
+use crate::engine::NEEDS_PERSON;
 use crate::engine::{Engine, EngineError, HeldRun, RunEnd, Taken};
 
 /// Longest time between two looks at the ledger, more or less.

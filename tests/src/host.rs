@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinError;
+use twice::engine::NEEDS_PERSON;
 use twice::engine::boundary::{Boundaries, Boundary};
-use twice::engine::child::NEEDS_PERSON;
 use twice::engine::observer::Silent;
 use twice::engine::{Engine, EngineError, Parts, Performer, RunEnd, StartRun, StartedRun};
 use twice::tool::Drivers;
@@ -292,6 +292,24 @@ impl Host {
     pub async fn finish_due(&self, id: &str) -> RunEnd {
         self.engine.resume(&run_id(id), false).await.expect("the executor can go on");
         self.finish(id, Pace::Jump).await
+    }
+
+    /// As [`Host::finish_due`], until it ends or goes on only when a person decides something.
+    ///
+    /// # Panics
+    /// When the executor fails.
+    pub async fn finish_due_blocked(&self, id: &str) -> RunEnd {
+        let run = run_id(id);
+        let mut end = self.engine.resume(&run, false).await.expect("the executor can go on");
+        for _ in 0..RESUMES_MAX {
+            let RunEnd::Waiting { until, why } = &end else { break };
+            if why.starts_with(NEEDS_PERSON) {
+                break;
+            }
+            self.pass_until(*until, Pace::Jump).await;
+            end = self.engine.resume(&run, false).await.expect("the executor can go on");
+        }
+        end
     }
 
     /// Moves every clock forward.

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::contract::ToolClass;
 use crate::effect::State;
-use crate::event::{EffectEvent, RunEvent};
-use crate::identity::{RequestHash, tagged_sha256};
+use crate::event::{Authorization, EffectEvent, RunEvent};
+use crate::identity::{RequestHash, Scope, tagged_sha256};
 use crate::ids::{EffectId, Fence, RunId};
 use crate::json;
 use crate::limits::{ENTRY_BYTES_MAX, ENTRY_DEPTH_MAX};
@@ -323,6 +323,10 @@ struct Seen {
     attempts: u32,
     /// Whether an attempt was left in doubt.
     in_doubt: bool,
+    /// Whether it may be sent only with a person's approval.
+    needs_approval: bool,
+    /// The effect that it asks a person's approval of, and the request.
+    approves: Option<(EffectId, RequestHash)>,
 }
 
 impl Verifier {
@@ -371,6 +375,10 @@ impl Verifier {
     }
 
     fn fold(&mut self, effect: &EffectId, event: &EffectEvent) -> Result<(), String> {
+        if let EffectEvent::Authorized(authorization) = event {
+            self.is_approved(effect, authorization)
+                .map_err(|message| format!("{effect}: {message}"))?;
+        }
         let seen = self.effects.get_mut(effect);
         let from = seen.as_ref().map(|seen| seen.state);
         let state = transition::next(from, event.kind())
@@ -382,12 +390,20 @@ impl Verifier {
                         "{effect} is proposed with an identity that is not its own"
                     ));
                 }
+                let approves = match (&proposal.approves, &proposal.identity.scope) {
+                    (Some(effect), Scope::Approval { request, .. }) => {
+                        Some((effect.clone(), request.clone()))
+                    }
+                    _ => None,
+                };
                 let proposed = Seen {
                     state,
                     class: proposal.contract.class(),
                     request_hash: proposal.request_hash.clone(),
                     attempts: seen.as_ref().map_or(0, |seen| seen.attempts),
                     in_doubt: seen.is_some_and(|seen| seen.in_doubt),
+                    needs_approval: proposal.approval.is_some(),
+                    approves,
                 };
                 self.effects.insert(effect.clone(), proposed);
                 Ok(())
@@ -398,6 +414,26 @@ impl Verifier {
                 Ok(())
             }
             (_, None) => Err(format!("{effect} has no proposal")),
+        }
+    }
+
+    /// Whether what is permitted has the approval that it needs: granted before, and for this very request.
+    fn is_approved(&self, effect: &EffectId, given: &Authorization) -> Result<(), String> {
+        let needs = self.effects.get(effect).is_some_and(|seen| seen.needs_approval);
+        let Some(id) = &given.approval else {
+            return match needs {
+                true => Err("authorized without the approval that it needs".to_owned()),
+                false => Ok(()),
+            };
+        };
+        let approval = self.effects.get(id).filter(|seen| seen.state == State::Confirmed);
+        let is_for = |(of, request): &(EffectId, RequestHash)| {
+            of == effect && *request == given.request_hash
+        };
+        match approval.and_then(|seen| seen.approves.as_ref()) {
+            Some(about) if is_for(about) => Ok(()),
+            Some(_) => Err(format!("authorized under {id}, which approves something else")),
+            None => Err(format!("authorized under {id}, which was not granted")),
         }
     }
 }

@@ -165,6 +165,24 @@ pub struct Proposal {
     /// The effect that this one undoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<EffectId>,
+    /// The approval that it needs before it is sent; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Box<Required>>,
+    /// The effect that this one asks a person's approval of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approves: Option<EffectId>,
+}
+
+/// A person's approval that an effect needs, decided with its proposal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Required {
+    /// Who is asked.
+    pub by: Name,
+    /// How long they have to answer, and how long the answer is good for, from when they are asked. Milliseconds.
+    pub expires_ms: u64,
+    /// Why it is needed: the slot's `approve.when`, or the bare demand.
+    pub policy: String,
 }
 
 /// How an effect is undone, frozen with its proposal: by an effect of its own, whose identity follows from that of the effect
@@ -208,6 +226,12 @@ impl OnUnknown {
 }
 
 impl Proposal {
+    /// Whether a node asked for it, rather than the host for the sake of another effect.
+    #[must_use]
+    pub const fn is_of_node(&self) -> bool {
+        self.undoes.is_none() && self.approves.is_none()
+    }
+
     /// The step that asked.
     #[must_use]
     pub fn step(&self) -> StepId {
@@ -223,6 +247,9 @@ pub struct Authorization {
     pub policy: String,
     /// The request that was permitted.
     pub request_hash: RequestHash,
+    /// The approval under which it was, when one was required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<EffectId>,
 }
 
 /// The start of an attempt.

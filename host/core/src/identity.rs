@@ -66,6 +66,13 @@ pub enum Scope {
         /// The operation that undoes it.
         operation: Name,
     },
+    /// A person's approval of one request of one effect.
+    Approval {
+        /// The readable key of that effect, which no other effect has.
+        of: String,
+        /// That request.
+        request: RequestHash,
+    },
 }
 
 /// Which of several requests of one slot in one step.
@@ -132,6 +139,9 @@ impl Identity {
             }
             Scope::Object { tool, operation } => format!("{tool}.{operation}/{object}/{intent}"),
             Scope::Compensation { of, tool, operation } => format!("{of}/comp/{tool}.{operation}"),
+            Scope::Approval { of, request } => {
+                format!("{of}/approval/{}", escape(request.as_str().trim_start_matches("sha256:")))
+            }
         };
         match self.selector {
             Selector::Once => {}
@@ -159,6 +169,19 @@ impl Identity {
             intent: self.intent.clone(),
             selector: Selector::Once,
             generation: attempt,
+        }
+    }
+
+    /// The identity of a person's approval of that request of this effect.
+    #[must_use]
+    pub fn approval(&self, request: &RequestHash) -> Self {
+        Self {
+            alg: self.alg,
+            scope: Scope::Approval { of: self.key(), request: request.clone() },
+            object: self.object.clone(),
+            intent: self.intent.clone(),
+            selector: Selector::Once,
+            generation: 1,
         }
     }
 

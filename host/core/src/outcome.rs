@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use classify::classify;
 pub use observe::{observe, observe_lookup};
+pub(crate) use settle::bare_receipt;
 pub use settle::{ChildEnd, NoExternalId, receipt_by_person, settle, settle_child, settle_probe};
 pub use success::discrepancy;
 

@@ -67,7 +67,7 @@ pub enum WayBack {
 #[must_use]
 pub fn way_back<'a>(effects: impl IntoIterator<Item = &'a Effect>, slot: &Name) -> WayBack {
     let mut found = WayBack::Open;
-    let asked = effects.into_iter().filter(|effect| effect.proposal.undoes.is_none());
+    let asked = effects.into_iter().filter(|effect| effect.proposal.is_of_node());
     for effect in asked.filter(|effect| effect.proposal.slot == *slot) {
         match effect.state {
             State::Confirmed => return WayBack::Closed(effect.id.clone()),
@@ -82,7 +82,7 @@ pub fn way_back<'a>(effects: impl IntoIterator<Item = &'a Effect>, slot: &Name) 
 /// cancelled. `effect` is how the effect stands after everything that is written with the event.
 #[must_use]
 pub fn asks_anew(event: &EffectEvent, effect: Asked) -> bool {
-    if effect.undoes {
+    if !effect.of_node {
         return false;
     }
     match event {
@@ -100,8 +100,8 @@ pub struct Asked {
     pub state: State,
     /// How often it was requested.
     pub attempts: usize,
-    /// Whether it undoes another.
-    pub undoes: bool,
+    /// Whether a node asked for it. What undoes another may be asked for at any time; an approval asks a person alone.
+    pub of_node: bool,
 }
 
 impl Asked {
@@ -111,7 +111,7 @@ impl Asked {
         Self {
             state: effect.state,
             attempts: effect.attempts.len(),
-            undoes: effect.proposal.undoes.is_some(),
+            of_node: effect.proposal.is_of_node(),
         }
     }
 }

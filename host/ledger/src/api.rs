@@ -198,6 +198,8 @@ pub struct EffectFilter {
     pub held: bool,
     /// Not answered yet.
     pub waiting: bool,
+    /// Asks a person's approval of another.
+    pub approvals: bool,
     /// After this id, for paging.
     pub after: Option<EffectId>,
     /// At most so many; 0 and whatever exceeds the page limit mean the page limit.
@@ -235,6 +237,8 @@ pub struct EffectRow {
     pub held: bool,
     /// The effect that it undoes, if it undoes one.
     pub undoes: Option<EffectId>,
+    /// The effect that it asks a person's approval of, if it does.
+    pub approves: Option<EffectId>,
     /// The last error.
     pub last_error: Option<String>,
     /// When its latest entry was made.

@@ -475,6 +475,7 @@ fn effect_values(owner: &RunId, effect: Projection) -> Vec<Value> {
         effect.external_id.into(),
         i64::from(effect.held).into(),
         effect.undoes.as_ref().map(EffectId::as_str).into(),
+        effect.approves.as_ref().map(EffectId::as_str).into(),
         i64::from(effect.settled_here).into(),
         effect.last_error.into(),
         effect.updated_at.into(),

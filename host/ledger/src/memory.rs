@@ -410,6 +410,7 @@ impl Ledger for MemoryLedger {
             .filter(|row| filter.run.as_ref().is_none_or(|run| row.run == *run))
             .filter(|row| filter.state.is_none_or(|state| row.state == state))
             .filter(|row| !filter.held || row.held)
+            .filter(|row| !filter.approvals || row.approves.is_some())
             .filter(|row| !filter.waiting || !row.state.is_final())
             .filter(|row| filter.after.as_ref().is_none_or(|after| row.id > *after))
             .take(rules::page(filter.limit) as usize)

@@ -83,8 +83,8 @@ pub(crate) fn input_hash(canonical: &str) -> Hash {
 pub(crate) fn is_shared(body: &str) -> bool {
     let proposal = serde_json::from_str::<Json>(body).unwrap_or_default();
     let scope = &proposal["data"]["identity"]["scope"];
-    !serde_json::from_value::<identity::Scope>(scope.clone())
-        .is_ok_and(|scope| matches!(scope, identity::Scope::Run { .. }))
+    serde_json::from_value::<identity::Scope>(scope.clone())
+        .map_or(true, |scope| matches!(scope, identity::Scope::Object { .. }))
 }
 
 /// Refuses a start that repeats one of these runs.

@@ -308,6 +308,7 @@ pub(crate) fn effect(row: Row) -> Result<EffectRow, LedgerError> {
         external_id: f.optional_text("external_id")?,
         held: f.int("held")? == 1,
         undoes: f.optional_parsed("undoes", EffectId::parse)?,
+        approves: f.optional_parsed("approves", EffectId::parse)?,
         last_error: f.optional_text("last_error")?,
         updated_at: f.time("updated_at")?,
     })

@@ -98,7 +98,8 @@ pub(crate) fn refuse_new(write: &Write, past_pivot: bool) -> Result<(), LedgerEr
     let asks = |ready: &Ready| match &ready.entry.content {
         Content::Effect { effect, event } => write.effects.iter().any(|told| {
             let attempts = usize::try_from(told.attempts).unwrap_or(usize::MAX);
-            let asked = Asked { state: told.state, attempts, undoes: told.undoes.is_some() };
+            let of_node = told.undoes.is_none() && told.approves.is_none();
+            let asked = Asked { state: told.state, attempts, of_node };
             told.id == *effect && saga::asks_anew(event, asked)
         }),
         Content::Run(_) => false,

@@ -69,12 +69,13 @@ macro_rules! select_effect {
     ($narrow:literal) => {
         concat!(
             "SELECT l.id, l.run_id, l.node, l.visit, l.element, l.slot, l.operation, l.idempotency_key, l.request_hash, l.shown, \
-             l.attempts, l.external_id, l.held, l.undoes, l.last_error, l.updated_at FROM (SELECT f.*, \
+             l.attempts, l.external_id, l.held, l.undoes, l.approves, l.last_error, l.updated_at FROM (SELECT f.*, \
              CASE WHEN f.state = 'REQUESTED' AND f.settled_here = 0 AND NOT (r.state = 'running' AND r.lease_until > ", now!(), ") \
              THEN 'UNKNOWN' ELSE f.state END AS shown FROM effect f JOIN run r ON r.id = f.run_id WHERE ", $narrow,
             ") AS l WHERE (CAST($2 AS TEXT) IS NULL OR l.run_id = $2) \
              AND (CAST($3 AS TEXT) IS NULL OR l.shown = $3) AND (CAST($4 AS BIGINT) = 0 OR l.held = 1) \
-             AND (CAST($5 AS BIGINT) = 0 OR l.shown NOT IN ('CONFIRMED', 'FAILED')) AND l.id > $6 ORDER BY l.id LIMIT $7"
+             AND (CAST($5 AS BIGINT) = 0 OR l.shown NOT IN ('CONFIRMED', 'FAILED')) \
+             AND (CAST($8 AS BIGINT) = 0 OR l.approves IS NOT NULL) AND l.id > $6 ORDER BY l.id LIMIT $7"
         )
     };
 }
@@ -180,6 +181,7 @@ pub(crate) const EFFECTS_OPEN: &str = select_effect!(
      AND f.state IN ('PROPOSED', 'AUTHORIZED', 'REQUESTED', 'UNKNOWN')"
 );
 pub(crate) const EFFECTS_HELD: &str = select_effect!("f.held = 1");
+pub(crate) const EFFECTS_APPROVING: &str = select_effect!("f.approves IS NOT NULL");
 /// The first request to cancel a run stands.
 pub(crate) const CANCEL: &str = "UPDATE run SET cancel = $2 WHERE id = $1 AND cancel IS NULL";
 pub(crate) const TOUCH_EFFECT: &str = "UPDATE effect SET updated_at = $2 WHERE id = $1";
@@ -315,12 +317,12 @@ pub(crate) static UPDATE_RUNS: LazyLock<Bulk> = LazyLock::new(|| {
 pub(crate) static PUT_EFFECTS: LazyLock<Bulk> = LazyLock::new(|| {
     Bulk::rows(
         "INSERT INTO effect (id, run_id, node, visit, element, slot, operation, idempotency_key, request_hash, state, \
-         attempts, external_id, held, undoes, settled_here, last_error, updated_at) VALUES ",
-        17,
+         attempts, external_id, held, undoes, approves, settled_here, last_error, updated_at) VALUES ",
+        18,
         " ON CONFLICT (id) DO UPDATE SET node = excluded.node, visit = excluded.visit, element = excluded.element, slot = excluded.slot, \
          operation = excluded.operation, idempotency_key = excluded.idempotency_key, \
          request_hash = excluded.request_hash, state = excluded.state, attempts = excluded.attempts, \
-         external_id = excluded.external_id, held = excluded.held, undoes = excluded.undoes, \
+         external_id = excluded.external_id, held = excluded.held, undoes = excluded.undoes, approves = excluded.approves, \
          settled_here = excluded.settled_here, last_error = excluded.last_error, \
          updated_at = excluded.updated_at WHERE effect.run_id = excluded.run_id",
     )
@@ -377,6 +379,7 @@ fn all() -> Vec<&'static str> {
         EFFECTS_OF_RUN,
         EFFECTS_OPEN,
         EFFECTS_HELD,
+        EFFECTS_APPROVING,
         TOUCH_EFFECT,
         DEFINITION,
         DEFINITION_EXISTS,
@@ -422,11 +425,13 @@ mod tests {
 
     const POSTGRES: &str = concat!(
         include_str!("../../../migrations/postgres/0001_initial.sql"),
-        include_str!("../../../migrations/postgres/0002_retention.sql")
+        include_str!("../../../migrations/postgres/0002_retention.sql"),
+        include_str!("../../../migrations/postgres/0003_approvals.sql")
     );
     const SQLITE: &str = concat!(
         include_str!("../../../migrations/sqlite/0001_initial.sql"),
-        include_str!("../../../migrations/sqlite/0002_retention.sql")
+        include_str!("../../../migrations/sqlite/0002_retention.sql"),
+        include_str!("../../../migrations/sqlite/0003_approvals.sql")
     );
 
     async fn sqlite() -> SqliteConnection {

@@ -361,11 +361,12 @@ impl Ledger for SqlLedger {
 
     async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectRow>, LedgerError> {
         let open = filter.waiting || filter.state.is_some_and(|state| !state.is_final());
-        let statement = match (&filter.run, filter.held, open) {
-            (Some(_), _, _) => sql::EFFECTS_OF_RUN,
-            (None, true, _) => sql::EFFECTS_HELD,
-            (None, false, true) => sql::EFFECTS_OPEN,
-            (None, false, false) => sql::EFFECTS,
+        let statement = match (&filter.run, filter.held, filter.approvals, open) {
+            (Some(_), _, _, _) => sql::EFFECTS_OF_RUN,
+            (None, true, _, _) => sql::EFFECTS_HELD,
+            (None, false, true, _) => sql::EFFECTS_APPROVING,
+            (None, false, false, true) => sql::EFFECTS_OPEN,
+            (None, false, false, false) => sql::EFFECTS,
         };
         let args = vec![
             self.instant(),
@@ -375,6 +376,7 @@ impl Ledger for SqlLedger {
             i64::from(filter.waiting).into(),
             filter.after.as_ref().map_or("", EffectId::as_str).into(),
             i64::from(rules::page(filter.limit)).into(),
+            i64::from(filter.approvals).into(),
         ];
         let found = self.read("list effects", statement, args).await?;
         found.into_iter().map(rows::effect).collect()

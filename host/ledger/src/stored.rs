@@ -46,6 +46,7 @@ pub(crate) struct Projection {
     pub(crate) external_id: Option<String>,
     pub(crate) held: bool,
     pub(crate) undoes: Option<EffectId>,
+    pub(crate) approves: Option<EffectId>,
     pub(crate) settled_here: bool,
     pub(crate) last_error: Option<String>,
     pub(crate) updated_at: i64,
@@ -69,6 +70,7 @@ impl Projection {
             external_id: self.external_id.clone(),
             held: self.held,
             undoes: self.undoes.clone(),
+            approves: self.approves.clone(),
             last_error: self.last_error.clone(),
             updated_at: Timestamp(self.updated_at),
         }
@@ -273,6 +275,7 @@ impl Cleaner {
             external_id: self.optional(external_id),
             held: effect.hold.is_some(),
             undoes: proposal.undoes.clone(),
+            approves: proposal.approves.clone(),
             settled_here: effect.contract().settled_here,
             last_error: self.optional(effect.last_error.as_deref()),
             updated_at: effect.updated_at.0,

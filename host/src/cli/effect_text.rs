@@ -26,6 +26,8 @@ pub(super) fn print(out: &Out, effect: &EffectDetail, folded: &Effect, person: b
     ];
     let optional = [
         ("policy", effect.policy.clone()),
+        ("approval", effect.approval.as_ref().map(recorded)),
+        ("approves", effect.approves.clone()),
         ("undoes", effect.undoes.clone()),
         ("compensation", effect.compensation.as_ref().map(recorded)),
         ("external_receipt", effect.external_receipt.as_ref().map(recorded)),

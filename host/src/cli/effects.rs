@@ -190,6 +190,7 @@ impl List {
             state: self.state.or_else(|| self.unknown.then_some(State::Unknown)),
             held: self.conflict,
             waiting: self.waiting,
+            approvals: false,
             after: self.after.clone(),
             limit: PAGE_MAX,
         };

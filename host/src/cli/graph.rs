@@ -114,7 +114,7 @@ async fn asked(
     progress: &Progress,
 ) -> anyhow::Result<Vec<Asked>> {
     let fates = undone::fates(ledger, record, progress).await?;
-    let asked = fates.into_iter().filter(|(effect, _)| effect.proposal.undoes.is_none());
+    let asked = fates.into_iter().filter(|(effect, _)| effect.proposal.is_of_node());
     let asked = asked.map(|(effect, fate)| Asked {
         node: effect.proposal.node,
         visit: effect.proposal.visit,

@@ -1,6 +1,7 @@
 //! The command line: one file per command. A command says what it does on standard output, what went wrong on standard
 //! error, and ends with a code of `Exit`.
 
+mod approvals;
 mod check;
 mod compile_component;
 mod crashtest;
@@ -90,6 +91,9 @@ enum Command {
     /// List, show and settle effects
     #[command(subcommand)]
     Effects(effects::Effects),
+    /// List and answer what people are asked to approve
+    #[command(subcommand)]
+    Approvals(approvals::Approvals),
     /// List and release locks on business objects
     #[command(subcommand)]
     Locks(locks::Locks),
@@ -117,6 +121,7 @@ impl Command {
             Self::Run(command) => command.json,
             Self::Runs(command) => command.prints_json(),
             Self::Effects(command) => command.prints_json(),
+            Self::Approvals(command) => command.prints_json(),
             Self::Locks(command) => command.prints_json(),
             Self::Crashtest(command) => command.json,
             Self::Status(command) => command.json,
@@ -165,6 +170,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
             Command::Worker(command) => command.run(&out, &place).await,
             Command::Status(command) => command.run(&out, &place).await,
             Command::Effects(command) => command.run(&out, &place).await,
+            Command::Approvals(command) => command.run(&out, &place).await,
             Command::Locks(command) => command.run(&out, &place).await,
             Command::Crashtest(command) => command.run(&out, &place).await,
             Command::CrashtestWorker(command) => command.run().await,

@@ -21,7 +21,7 @@ use super::open::{self, Place};
 use super::out::Out;
 use super::progress::Watch;
 use super::signals::Askings;
-use crate::engine::child::NEEDS_PERSON;
+use crate::engine::NEEDS_PERSON;
 use crate::engine::{Engine, RESTARTED, RunEnd, StartRun, StartedRun};
 
 /// How long an interrupted command waits for what is under way before it leaves the run to its lease.

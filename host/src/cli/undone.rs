@@ -18,7 +18,7 @@ pub(super) async fn fates(
     all.sort_by_key(|recorded| recorded.seq);
     let undos = saga::undos(all.iter().map(|recorded| &recorded.effect));
     let fate = |effect: &Effect| {
-        if progress.compensating.is_none() || effect.proposal.undoes.is_some() {
+        if progress.compensating.is_none() || !effect.proposal.is_of_node() {
             return None;
         }
         let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);

@@ -79,6 +79,8 @@ pub(in super::super) fn proposal(key: bool, amount: i64) -> Proposal {
         identity,
         compensation: None,
         undoes: None,
+        approval: None,
+        approves: None,
     }
 }
 
@@ -114,6 +116,7 @@ pub(in super::super) fn life(proposal: &Proposal) -> Vec<EffectEvent> {
         EffectEvent::Authorized(Authorization {
             policy: "granted".to_owned(),
             request_hash: proposal.request_hash.clone(),
+            approval: None,
         }),
         EffectEvent::Requested(AttemptStart {
             attempt: 1,

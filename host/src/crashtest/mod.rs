@@ -38,6 +38,7 @@ use self::spec::{Action, CaseSpec, Place};
 use self::worker::ComponentFile;
 use crate::engine::EngineError;
 use crate::engine::boundary::Boundary;
+use crate::engine::operator::DecisionError;
 
 /// Shortest pause between a crash and the resume: the lease must be over. Milliseconds.
 pub const PAUSE_MIN_MS: u64 = 60_000;
@@ -109,6 +110,9 @@ pub enum CrashtestError {
     /// The engine of a worker.
     #[error("the run cannot go on")]
     Engine(#[from] EngineError),
+    /// An approval could not be granted.
+    #[error("an approval cannot be granted")]
+    Approval(#[from] DecisionError),
     /// The sandbox of a worker.
     #[error("the sandbox cannot be set up")]
     Sandbox(#[from] SandboxError),

@@ -16,7 +16,7 @@ use twice_ledger::{EffectFilter, Ledger, RunFilter, RunRecord};
 use super::CrashtestError;
 use super::provider::Mark;
 use super::worker::{RUN, open};
-use crate::engine::child::NEEDS_PERSON;
+use crate::engine::NEEDS_PERSON;
 
 /// An effect as listed, and as folded.
 #[derive(Debug, Clone)]

@@ -19,9 +19,7 @@ use twice_ledger::{Cancel, Ledger, LedgerError, NewRun, RunRecord, Started};
 use super::error::EngineError;
 use super::operator::{self, Decision};
 use super::session::Session;
-
-/// What the reason of a run begins with that waits for a child which in turn waits for a person.
-pub const NEEDS_PERSON: &str = "a person is needed for a child run";
+use super::stop::NEEDS_PERSON;
 
 /// The workflow of which a slot starts runs, as it is pinned with its parent.
 #[derive(Debug, Clone)]
@@ -127,7 +125,7 @@ impl Question {
             Err(LedgerError::RunConflict { difference, .. }) => Ok(self.occupied(&difference)),
             Err(LedgerError::Pruned { .. }) => Ok(Stands::NeedsPerson {
                 why: format!(
-                    "{NEEDS_PERSON}: {} was removed from the ledger before its parent asked what became of it; its export tells",
+                    "{NEEDS_PERSON} for a child run: {} was removed from the ledger before its parent asked what became of it; its export tells",
                     self.run.id
                 ),
             }),
@@ -199,7 +197,7 @@ fn how(record: &RunRecord) -> Stands {
         }),
         RunState::Halted | RunState::Stuck | RunState::Quarantined => Stands::NeedsPerson {
             why: format!(
-                "{NEEDS_PERSON}: run {} of `{}` is {}: {}",
+                "{NEEDS_PERSON} for a child run: run {} of `{}` is {}: {}",
                 record.id,
                 record.workflow,
                 record.state,

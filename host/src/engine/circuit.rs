@@ -14,9 +14,9 @@ use twice_core::limits::PAGE_MAX;
 use twice_core::time::Timestamp;
 use twice_ledger::{EffectFilter, Ledger};
 
-use super::drive::Stop;
 use super::error::EngineError;
 use super::session::Session;
+use super::stop::Stop;
 
 /// How long the ledger's answer is believed. Milliseconds.
 const MEMORY_MS: u64 = 1_000;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use twice_core::contract::Contract;
+use twice_core::event::Required;
 use twice_core::ids::Name;
 use twice_sandbox::{CallLimits, Component};
 use twice_workflow::model::{
@@ -87,6 +88,8 @@ pub struct CompiledSlot {
     /// None takes any JSON.
     args_schema: Option<Schema>,
     policy: Option<Policy>,
+    /// Whether a person's approval is needed, where one ever is; none: always.
+    approve_when: Option<Policy>,
 }
 
 /// What a slot asks for.
@@ -147,10 +150,16 @@ impl CompiledSlot {
             .map(Policy::compile)
             .transpose()
             .map_err(|problem| format!("has an `allow` that does not compile: {problem}"))?;
+        let when = slot.approve.as_ref().and_then(|approve| approve.when.as_deref());
+        let approve_when = when
+            .map(Policy::compile)
+            .transpose()
+            .map_err(|problem| format!("has an `approve.when` that does not compile: {problem}"))?;
         let undo = slot.compensate.as_ref().map(|compensation| {
             Self::new(definition, &undo_slot(slot, compensation)).map(Arc::new)
         });
-        Ok(Self { slot: slot.clone(), target, undo: undo.transpose()?, args_schema, policy })
+        let (slot, undo) = (slot.clone(), undo.transpose()?);
+        Ok(Self { slot, target, undo, args_schema, policy, approve_when })
     }
 
     /// The pinned tool and operation, unless it starts a run.
@@ -204,6 +213,21 @@ impl CompiledSlot {
         Some(lines.join("; "))
     }
 
+    /// The approval that a request with these args needs in this state, which is made only where a condition can look at it. One
+    /// that cannot be decided is needed.
+    #[must_use]
+    pub fn approval(&self, args: &Value, state: impl FnOnce() -> Value) -> Option<Required> {
+        let declared = self.slot.approve.as_ref()?;
+        let text = declared.when.clone().unwrap_or_default();
+        let policy = match self.approve_when.as_ref().map(|when| when.permits(args, &state())) {
+            None => "demanded by the workflow".to_owned(),
+            Some(Ok(false)) => return None,
+            Some(Ok(true)) => text,
+            Some(Err(problem)) => format!("`{text}` could not be evaluated: {problem}"),
+        };
+        Some(Required { by: declared.by.clone(), expires_ms: declared.expires_ms, policy })
+    }
+
     /// Whether the slot's policy permits these args in this state, which is made only for a policy that can look at it.
     #[must_use]
     pub fn permission(&self, args: &Value, state: impl FnOnce() -> Value) -> Permission {
@@ -241,6 +265,7 @@ fn undo_slot(slot: &Slot, compensation: &Compensation) -> Slot {
         shared: false,
         uses: Uses::Once,
         allow: compensation.allow.clone(),
+        approve: compensation.approve.clone(),
         on_conflict: OnConflict::Halt,
         child: false,
         compensate: None,

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use serde_json::{Value, json};
+use serde_json::Value;
 use twice_core::contract::ToolClass;
 use twice_core::effect::{Attempt, Effect, State};
-use twice_core::event::{AttemptStart, Authorization, EffectEvent, Failure, ProbeResult};
+use twice_core::event::{AttemptStart, EffectEvent, Failure, ProbeResult};
 use twice_core::ids::{EffectId, RunId};
 use twice_core::mutation;
 use twice_core::outcome::{self, Exchange};
@@ -16,13 +16,15 @@ use twice_core::reconcile::{self, Next};
 use twice_core::time::Timestamp;
 use twice_workflow::model::{Operation, Tool};
 
+use super::authorize::{self, Authorized};
 use super::boundary::Boundary;
 use super::child::{self, Question, Stands};
-use super::compiled::{CompiledSlot, Permission, Target};
+use super::compiled::{CompiledSlot, Target};
 use super::error::EngineError;
 use super::late::Request;
 use super::step::StepContext;
 use super::step_session::StepSession;
+use super::stop::{Stop, sooner};
 use crate::tool::{AnyRequest, Call, Prepared};
 
 /// Most requests that one step has under way at a time; more wait for their turn.
@@ -35,58 +37,6 @@ const SETTING_POLL_MS: u64 = 60_000;
 const UNWRITTEN_ANSWER: &str = "answer that its worker could not write";
 /// The same of a lookup.
 const UNWRITTEN_LOOKUP: &str = "lookup that its worker could not write";
-
-/// Why a step cannot go on now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// Until an instant.
-    Wait {
-        /// When to go on.
-        until: Timestamp,
-        /// For people.
-        why: String,
-    },
-    /// Until a person decides.
-    Person {
-        /// Why, and what to do.
-        why: String,
-    },
-}
-
-impl Stop {
-    /// What a person is needed for, if one is.
-    pub(super) fn person(self) -> Option<String> {
-        match self {
-            Self::Wait { .. } => None,
-            Self::Person { why } => Some(why),
-        }
-    }
-
-    /// Whichever of several lets the run go on first; a person is waited for only when nothing goes on by itself, and is told of
-    /// in any case.
-    pub(super) fn first<'a>(stops: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
-        let (mut waits, mut person): (Vec<&Self>, Option<&str>) = (Vec::new(), None);
-        for stop in stops {
-            match stop {
-                Self::Wait { .. } => waits.push(stop),
-                Self::Person { why } => drop(person.get_or_insert(why)),
-            }
-        }
-        waits.sort_by_key(|stop| match stop {
-            Self::Wait { until, .. } => Some(*until),
-            Self::Person { .. } => None,
-        });
-        let first = waits.into_iter().fold(None, |first, stop| Some(sooner(first, stop.clone())));
-        match (first, person) {
-            (Some(Self::Wait { until, why }), Some(person)) => {
-                Some(Self::Wait { until, why: format!("{why}; and a person is needed: {person}") })
-            }
-            (Some(first), _) => Some(first),
-            (None, Some(why)) => Some(Self::Person { why: why.to_owned() }),
-            (None, None) => None,
-        }
-    }
-}
 
 /// What the network, or the ledger, is asked in one round.
 enum Move {
@@ -126,6 +76,7 @@ pub(super) async fn drive(
     loop {
         let mut moves = Vec::new();
         let mut stop = None;
+        let mut asked = false;
         for id in ids {
             if moves.len() == CONCURRENT_MAX {
                 break;
@@ -134,11 +85,15 @@ pub(super) async fn drive(
                 stop = Some(sooner(stop, wait.clone()));
                 continue;
             }
-            match plan(session, context, id)? {
+            match plan(session, context, id, &mut asked)? {
                 Planned::Answered => {}
                 Planned::Move(planned) => moves.push(planned),
                 Planned::Stop(found) => stop = Some(sooner(stop, found)),
             }
+        }
+        if asked {
+            // Whoever is asked can see it at once, whatever else is under way.
+            session.flush().await?;
         }
         if moves.is_empty() {
             return Ok(stop);
@@ -184,11 +139,12 @@ enum Planned {
     Stop(Stop),
 }
 
-/// Records what needs no network, until the next thing about an effect does.
+/// Records what needs no network, until the next thing about an effect does. `asked` is set when a person is asked something.
 fn plan(
     session: &mut StepSession,
     context: &StepContext,
     id: &EffectId,
+    asked: &mut bool,
 ) -> Result<Planned, EngineError> {
     loop {
         let Some(effect) = session.effect(id) else { return Ok(Planned::Answered) };
@@ -204,10 +160,11 @@ fn plan(
             Next::Answered => return Ok(Planned::Answered),
             Next::Wait { until, why } => return Ok(Planned::Stop(Stop::Wait { until, why })),
             Next::Person { why } => return Ok(Planned::Stop(Stop::Person { why })),
-            Next::Authorize => {
-                let event = authorize(session, effect, slot);
-                session.record(id, event)?;
-            }
+            Next::Authorize => match authorize::authorize(session, slot, id)? {
+                Authorized::Decided => {}
+                Authorized::Asked => *asked = true,
+                Authorized::Waits(stop) => return Ok(Planned::Stop(stop)),
+            },
             Next::MarkUnknown(reason) => {
                 session.boundaries.pass(Boundary::BeforeUnknown);
                 session.record(id, EffectEvent::Unknown(reason))?;
@@ -254,24 +211,6 @@ fn ask(session: &StepSession, effect: &Effect, slot: &CompiledSlot, begins: bool
         }
         None => Planned::Stop(Stop::Person {
             why: format!("effect {} starts a run, and its slot does not", effect.id),
-        }),
-    }
-}
-
-fn authorize(session: &StepSession, effect: &Effect, slot: &CompiledSlot) -> EffectEvent {
-    match slot.permission(&effect.proposal.args, || session.state()) {
-        Permission::Permitted(policy) => EffectEvent::Authorized(Authorization {
-            policy,
-            request_hash: effect.proposal.request_hash.clone(),
-        }),
-        Permission::Refused { policy, message } => EffectEvent::Failed(Failure {
-            code: "denied".to_owned(),
-            message,
-            denied: true,
-            source: None,
-            rule: None,
-            verdict: None,
-            detail: json!({ "policy": policy }),
         }),
     }
 }
@@ -483,30 +422,4 @@ pub(super) fn abandon(session: &mut StepSession) -> Result<(), EngineError> {
         session.record(&id, EffectEvent::Unknown(reason))?;
     }
     Ok(())
-}
-
-/// Whichever stop lets the run go on first; a person is waited for only when nothing else is.
-fn sooner(known: Option<Stop>, found: Stop) -> Stop {
-    match (known, found) {
-        (None, found) => found,
-        (Some(Stop::Wait { until: a, why: one }), Stop::Wait { until: b, why: other }) => {
-            let (first, second) = if a <= b { (one, other) } else { (other, one) };
-            Stop::Wait { until: a.min(b), why: first_why(first, second) }
-        }
-        (Some(known @ Stop::Wait { .. }), Stop::Person { .. }) => known,
-        (Some(known @ Stop::Person { .. }), Stop::Person { .. }) => known,
-        (Some(_), found) => found,
-    }
-}
-
-/// The reason to show of two waits. That a person is needed for a child is told beside what goes on by itself, and by itself
-/// only when nothing does.
-fn first_why(first: String, second: String) -> String {
-    let blocked = |why: &str| why.starts_with(child::NEEDS_PERSON);
-    let (goes_on, other) = match (blocked(&first), blocked(&second)) {
-        (true, false) => (second, first),
-        (false, true) => (first, second),
-        (true, true) | (false, false) => return first,
-    };
-    if goes_on.contains(child::NEEDS_PERSON) { goes_on } else { format!("{goes_on}; {other}") }
 }

@@ -17,13 +17,14 @@ use twice_workflow::plan::{self, Undoable};
 
 use super::EngineError;
 use super::boundary::Boundary;
-use super::drive::{self, Stop};
+use super::drive;
 use super::observer::Progress;
 use super::resolve;
 use super::session::Session;
 use super::step::{self, StepContext};
 use super::step_session::StepSession;
 use super::steps::Steps;
+use super::stop::Stop;
 
 /// Most steps of one run that are settled, or effects that are undone, at once.
 const AT_ONCE: usize = 32;
@@ -133,8 +134,7 @@ impl Ending<'_, '_> {
     /// out, or an instant to wait for.
     async fn settle(&self, effects: &[Recorded]) -> Result<Result<Vec<String>, Stop>, EngineError> {
         let open = effects.iter().map(|recorded| &recorded.effect);
-        let open =
-            open.filter(|effect| !effect.state.is_final() && effect.proposal.undoes.is_none());
+        let open = open.filter(|effect| !effect.state.is_final() && effect.proposal.is_of_node());
         let open: BTreeSet<StepId> = open.map(|effect| effect.proposal.step()).collect();
         let mut settling = Vec::new();
         for id in open {
@@ -162,8 +162,7 @@ impl Ending<'_, '_> {
         let session = Arc::clone(&self.steps.session);
         let undos = saga::undos(effects.iter().map(|recorded| &recorded.effect));
         let mut asked = Vec::new();
-        for recorded in effects.iter().filter(|recorded| recorded.effect.proposal.undoes.is_none())
-        {
+        for recorded in effects.iter().filter(|recorded| recorded.effect.proposal.is_of_node()) {
             let effect = &recorded.effect;
             let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);
             let resolved = is_resolved(&session, &effect.id);
@@ -331,7 +330,7 @@ async fn undo_one(
             Next::Propose { attempt } => attempt,
         };
         session.boundaries.pass(Boundary::BeforeIntent);
-        match propose(effect, &context, attempt) {
+        match propose(&session, effect, &context, attempt) {
             Ok((undo, event)) => session.record(&undo, event)?,
             Err(why) => break Undone::Stuck(why),
         }
@@ -340,6 +339,7 @@ async fn undo_one(
 }
 
 fn propose(
+    session: &StepSession,
     effect: &Effect,
     context: &StepContext,
     attempt: u32,
@@ -354,7 +354,9 @@ fn propose(
     let (Some(compensation), Some(undo)) = (&effect.proposal.compensation, slot) else {
         return Err(stuck("the pinned definition does not say how".to_owned()));
     };
-    let proposal = resolve::propose_undo(effect, compensation, undo, attempt).map_err(stuck)?;
+    let state = || session.state();
+    let proposal =
+        resolve::propose_undo(effect, compensation, undo, attempt, state).map_err(stuck)?;
     if context.drivers().holds_secret(&proposal.args) {
         return Err(stuck("the args of its compensation hold the value of a secret".to_owned()));
     }

@@ -8,7 +8,7 @@ use twice_core::run::RunState;
 use twice_core::time::Timestamp;
 use twice_ledger::{Ledger, LedgerError, RunFilter, RunRecord};
 
-use super::child::NEEDS_PERSON;
+use super::stop::NEEDS_PERSON;
 use super::{Engine, EngineError};
 
 /// Most descendants that are run at a time.

@@ -18,7 +18,7 @@ use twice_sandbox::{EffectAnswer, EffectRequest, Host, LogLevel, Position, Suspe
 
 use super::boundary::Boundary;
 use super::compiled::CompiledSlot;
-use super::drive::{self, Stop};
+use super::drive;
 use super::durable::{DurableClock, DurableRandom};
 use super::error::EngineError;
 use super::object_lock::{self, Obstacle};
@@ -26,6 +26,7 @@ use super::observer::Progress;
 use super::resolve::{self, Counters, Receipts, Refusal};
 use super::step::StepContext;
 use super::step_session::StepSession;
+use super::stop::Stop;
 
 /// How long a run waits before it looks again at an effect that another run owns. Milliseconds.
 const SHARED_POLL_MS: u64 = 1_000;

@@ -5,6 +5,8 @@
 //! under way as the planner says; what a step asks for comes in at `gateway` and is done in `drive`; `ending` undoes what a run
 //! did that does not go on; `session` is the one way to the ledger.
 
+mod answer;
+mod authorize;
 pub mod boundary;
 pub mod child;
 mod circuit;
@@ -30,6 +32,7 @@ mod start;
 mod step;
 mod step_session;
 mod steps;
+mod stop;
 mod undo_operator;
 mod writing;
 
@@ -45,10 +48,10 @@ use twice_sandbox::{Component, Sandbox};
 use twice_workflow::model::Definition;
 
 pub use claim::{HeldRun, Taken};
-pub use drive::Stop;
 pub use error::EngineError;
 pub use run::{HANDED_OVER, RESTARTED, RunEnd};
 pub use start::{StartRun, StartedRun};
+pub use stop::{NEEDS_PERSON, Stop};
 
 use self::boundary::Boundaries;
 use self::circuit::Circuits;

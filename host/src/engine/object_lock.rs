@@ -10,10 +10,10 @@ use twice_ledger::{LockRow, Locked, ObjectLock, Unlock, Waits};
 use twice_workflow::model::Lock;
 
 use super::boundary::Boundary;
-use super::drive::Stop;
 use super::error::EngineError;
 use super::operator::Decision;
 use super::session::Session;
+use super::stop::Stop;
 use super::{Engine, lock};
 
 /// How often a run looks again at first whose lock another has. Milliseconds.

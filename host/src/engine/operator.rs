@@ -104,10 +104,15 @@ impl Engine {
         let at = self.parts.clock.now();
         let mut entries = Vec::new();
         if effect.contract().settled_here {
-            return Err(not_now(
-                &effect,
-                "it is settled by the run that it started; `twice runs show` of its run tells how that stands",
-            ));
+            let rule = match effect.proposal.approves {
+                Some(_) => {
+                    "it is an approval, and settled by `twice approvals grant` or `twice approvals refuse`"
+                }
+                None => {
+                    "it is settled by the run that it started; `twice runs show` of its run tells how that stands"
+                }
+            };
+            return Err(not_now(&effect, rule));
         }
         if effect.state == State::Requested && !run.lease_live {
             let reason = reconcile::vanished(&effect);
@@ -255,14 +260,17 @@ impl Engine {
         Ok(record.ok_or_else(|| LedgerError::Absent { what: "run", id: id.to_string() })?)
     }
 
-    async fn effect_and_run(&self, id: &EffectId) -> Result<(Effect, RunRecord), DecisionError> {
+    pub(super) async fn effect_and_run(
+        &self,
+        id: &EffectId,
+    ) -> Result<(Effect, RunRecord), DecisionError> {
         let effect = self.parts.ledger.effect(id).await?;
         let effect = effect.ok_or_else(|| DecisionError::NoEffect(id.clone()))?;
         let run = self.record(&effect.run).await?;
         Ok((effect, run))
     }
 
-    async fn decide(
+    pub(super) async fn decide(
         &self,
         run: &RunRecord,
         effect: Effect,
@@ -380,7 +388,7 @@ pub(super) async fn failed_effects(
     }
 }
 
-fn add(
+pub(super) fn add(
     effect: &mut Effect,
     entries: &mut Vec<NewEntry>,
     fence: Fence,
@@ -440,6 +448,6 @@ pub(super) fn released(decision: &Decision) -> RunEvent {
     RunEvent::Released { who: decision.who.clone(), why: decision.why.clone() }
 }
 
-fn not_now(effect: &Effect, rule: &'static str) -> DecisionError {
+pub(super) fn not_now(effect: &Effect, rule: &'static str) -> DecisionError {
     DecisionError::NotNow { effect: effect.id.clone(), state: effect.state.to_string(), rule }
 }

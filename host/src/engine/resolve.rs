@@ -79,7 +79,8 @@ pub(super) fn propose(
         generation: 1,
     };
     let compensation = freeze(session, slot, &identity, &args)?;
-    Ok(Proposal { compensation, ..with_identity(identity, &session.step, slot, args) })
+    let approval = slot.approval(&args, || session.state()).map(Box::new);
+    Ok(Proposal { compensation, approval, ..with_identity(identity, &session.step, slot, args) })
 }
 
 /// How the effect will be undone, decided before anything of it is sent: what is asked for now cannot be asked for if it could
@@ -127,6 +128,7 @@ pub(super) fn propose_undo(
     compensation: &Compensation,
     undo: &CompiledSlot,
     attempt: u32,
+    state: impl FnOnce() -> Value,
 ) -> Result<Proposal, String> {
     let frozen: Template = serde_json::from_value(compensation.args.clone())
         .map_err(|problem| format!("its frozen args cannot be read: {problem}"))?;
@@ -143,11 +145,12 @@ pub(super) fn propose_undo(
     let identity = &effect.proposal.identity;
     let identity = identity.compensation(&compensation.tool, &compensation.operation, attempt);
     let undoes = Some(effect.id.clone());
+    let approval = undo.approval(&args, state).map(Box::new);
     let mut proposal = with_identity(identity, &effect.proposal.step(), undo, args);
     if mutation::is("undo-under-its-key") {
         proposal.provider_key.clone_from(&effect.proposal.provider_key);
     }
-    Ok(Proposal { undoes, ..proposal })
+    Ok(Proposal { undoes, approval, ..proposal })
 }
 
 fn with_identity(identity: Identity, step: &StepId, slot: &CompiledSlot, args: Value) -> Proposal {
@@ -177,6 +180,8 @@ fn with_identity(identity: Identity, step: &StepId, slot: &CompiledSlot, args: V
         contract: slot.contract().clone(),
         compensation: None,
         undoes: None,
+        approval: None,
+        approves: None,
         identity,
     }
 }
@@ -192,7 +197,7 @@ pub(super) fn next_generation(proposal: &Proposal, slot: &CompiledSlot) -> Propo
         compensation
     });
     let next = with_identity(identity, &proposal.step(), slot, proposal.args.clone());
-    Proposal { compensation, ..next }
+    Proposal { compensation, approval: proposal.approval.clone(), ..next }
 }
 
 /// The id of a proposal.

@@ -17,7 +17,7 @@ use super::observer::Progress;
 use super::schedule::{Outcome, Schedule};
 use super::session::{Parts, Session};
 use super::steps::Steps;
-use super::{Engine, EngineError, HeldRun, Stop};
+use super::{Engine, EngineError, HeldRun, NEEDS_PERSON, Stop};
 
 /// How a run stands when the executor lets go of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -196,7 +196,7 @@ fn tells_parent(end: &RunEnd) -> bool {
         | RunEnd::Cancelled { .. }
         | RunEnd::Stuck { .. }
         | RunEnd::Halted { .. } => true,
-        RunEnd::Waiting { why, .. } => why.starts_with(child::NEEDS_PERSON),
+        RunEnd::Waiting { why, .. } => why.starts_with(NEEDS_PERSON),
         RunEnd::Quarantined | RunEnd::Elsewhere => false,
     }
 }

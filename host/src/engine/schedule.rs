@@ -18,10 +18,10 @@ use twice_ledger::Cancel;
 use twice_workflow::plan::{Plan, PlannedStep};
 use twice_workflow::units::duration_text;
 
-use super::drive::Stop;
 use super::run::RESTARTED;
 use super::step::{self, Start, StepEnd};
 use super::steps::Steps;
+use super::stop::Stop;
 use super::{EngineError, ending};
 
 /// Most steps at once that are no elements of a fan-out, which has a bound of its own.

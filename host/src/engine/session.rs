@@ -199,7 +199,7 @@ impl Session {
         }
         let step = StepId { node: node.clone(), visit, element: None };
         let effects = self.effects_of(&step).await?;
-        let asked = effects.into_iter().filter(|effect| effect.proposal.undoes.is_none());
+        let asked = effects.into_iter().filter(|effect| effect.proposal.is_of_node());
         let receipts = asked.filter_map(|effect| {
             let receipt = effect.receipt.as_ref()?;
             let trusted = json!({ "external_id": receipt.external_id, "result": receipt.result });

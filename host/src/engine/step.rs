@@ -19,11 +19,12 @@ use twice_workflow::plan;
 use twice_workflow::units::duration_text;
 
 use super::Performer;
+use super::authorize;
 use super::boundary::Boundary;
 use super::child;
 use super::circuit::Circuits;
 use super::compiled::{Compiled, CompiledNode, CompiledSlot};
-use super::drive::{self, Stop};
+use super::drive;
 use super::error::EngineError;
 use super::gateway::Gateway;
 use super::object_lock::Obstacle;
@@ -31,6 +32,7 @@ use super::observer::Progress;
 use super::resolve::Receipts;
 use super::session::Session;
 use super::step_session::StepSession;
+use super::stop::Stop;
 
 /// What a step needs besides its session.
 #[derive(Clone)]
@@ -351,6 +353,7 @@ async fn settle_outstanding(
             }),
         )?;
     }
+    authorize::void_approvals(session)?;
     Ok(None)
 }
 

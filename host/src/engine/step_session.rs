@@ -71,10 +71,10 @@ impl StepSession {
 
     /// Every effect that the node asked for in this step.
     pub(super) fn effects(&self) -> impl Iterator<Item = &Effect> {
-        self.all_effects().filter(|effect| effect.proposal.undoes.is_none())
+        self.all_effects().filter(|effect| effect.proposal.is_of_node())
     }
 
-    /// Every effect of this step, those included that undo others.
+    /// Every effect of this step, those included that undo others, or ask a person about them.
     pub(super) fn all_effects(&self) -> impl Iterator<Item = &Effect> {
         self.effects.values().map(AsRef::as_ref)
     }

@@ -84,7 +84,7 @@ impl Engine {
             let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);
             saga::next(effect, undos, progress.undo_resolved.contains(&effect.id), now)
         };
-        let asked = all.values().filter(|recorded| recorded.effect.proposal.undoes.is_none());
+        let asked = all.values().filter(|recorded| recorded.effect.proposal.is_of_node());
         let refused_for_good =
             asked.clone().filter(|r| matches!(next(&r.effect), Next::Stuck { .. }));
         let mut at: Vec<EffectId> = refused_for_good.map(|r| r.effect.id.clone()).collect();

@@ -142,7 +142,11 @@ impl Without {
                 .map(|told| told.id.clone()),
             Content::Run(_) => None,
         };
-        let refused: BTreeSet<EffectId> = append.entries.iter().filter_map(asks).collect();
+        let mut refused: BTreeSet<EffectId> = append.entries.iter().filter_map(asks).collect();
+        let approves =
+            |told: &&Effect| told.proposal.approves.as_ref().is_some_and(|of| refused.contains(of));
+        let void = append.effects.iter().filter(approves).map(|told| told.id.clone());
+        refused.extend(void.collect::<Vec<_>>());
         let change = append.run_change.as_ref();
         let completes = change.is_some_and(|change| change.state == RunState::Completed);
         if refused.is_empty() && !completes {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use twice::engine::NEEDS_PERSON;
 use twice::engine::boundary::{Boundaries, Boundary};
-use twice::engine::child::NEEDS_PERSON;
 use twice::engine::operator::{Decision, DecisionError, Finding};
 use twice::engine::{RunEnd, StartRun, StartedRun};
 use twice::worker::{self, Options};

@@ -1,6 +1,7 @@
 //! What comes of an effect, for each class of tool and each way in which a provider fails, in one process: the provider's
 //! own counters, the ledger and the listings have to tell the same.
 
+mod approvals;
 mod asks;
 mod cancels;
 mod children;

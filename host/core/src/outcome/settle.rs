@@ -203,7 +203,7 @@ fn reply_receipt(effect: &Effect, outcome: Outcome, now: Timestamp) -> Receipt {
 }
 
 /// What every receipt says about its effect; what came of it is left empty.
-fn bare_receipt(effect: &Effect, now: Timestamp) -> Receipt {
+pub(crate) fn bare_receipt(effect: &Effect, now: Timestamp) -> Receipt {
     let proposal = &effect.proposal;
     let policy = effect.authorization.as_ref().map(|authorization| authorization.policy.clone());
     Receipt {
@@ -223,7 +223,7 @@ fn bare_receipt(effect: &Effect, now: Timestamp) -> Receipt {
         tool_version: proposal.tool_version.clone(),
         operation: proposal.operation.clone(),
         policy: policy.unwrap_or_default(),
-        approval: None,
+        approval: effect.authorization.as_ref().and_then(|given| given.approval.clone()),
         attempts: effect.attempts.len() as u32,
         requested_at: effect.attempts.first().map_or(now, |attempt| attempt.requested_at),
         confirmed_at: now,

@@ -1,15 +1,18 @@
 use expect_test::expect;
 use serde_json::{Value, json};
+use twice_core::approval;
 use twice_core::chain::{Broken, Content, Entry, Head, NewEntry, Unreadable, seal, verify};
 use twice_core::contract::Contract;
-use twice_core::event::{EffectEvent, RunEvent};
+use twice_core::effect::Effect;
+use twice_core::event::{Authorization, EffectEvent, Proposal, Required, RunEvent};
+use twice_core::identity::RequestHash;
 use twice_core::ids::{EffectId, Fence, RunId};
 use twice_core::run::Priority;
 use twice_core::time::Timestamp;
 
 use crate::fixtures::{
-    FENCE, START, authorized, contract, deferred, effect_id, key, lookup, name, probed, proposal,
-    read, receipt, run, start, unknown,
+    FENCE, START, apply, authorized, contract, deferred, effect_id, key, lookup, name, probed,
+    proposal, read, receipt, run, start, unknown,
 };
 
 fn on_effect(event: EffectEvent) -> Content {
@@ -234,6 +237,55 @@ fn well_chained_entries_that_no_honest_host_writes_are_illegal() {
             crate::fixtures::request_hash()
         ),
     );
+}
+
+#[test]
+fn what_needs_an_approval_is_authorized_under_the_one_for_its_request_alone() {
+    let required = Required { by: name("finance"), expires_ms: 1_000, policy: String::new() };
+    let needs =
+        Proposal { approval: Some(Box::new(required.clone())), ..proposal(contract(None, None)) };
+    let event = EffectEvent::Proposed(needs.clone());
+    let effect = Effect::begin(effect_id(), run(), &event, START).unwrap();
+    let id = approval::id_of(&needs);
+    let asked = approval::ask(&effect, &required, START);
+    let mut approval = Effect::begin(id.clone(), run(), &asked[0], START).unwrap();
+    asked[1..].iter().for_each(|event| apply(&mut approval, event, START));
+    let granted = approval::answer(&approval, approval::Answer::Grant, "ann", "fine", START);
+    let refused = approval::answer(&approval, approval::Answer::Refuse, "ann", "no", START);
+    let about = |event: EffectEvent| Content::Effect { effect: id.clone(), event };
+    let asks = || asked.iter().cloned().map(about);
+    let under = |approval: Option<EffectId>| {
+        let EffectEvent::Authorized(given) = authorized() else { panic!("it permits") };
+        on_effect(EffectEvent::Authorized(Authorization { approval, ..given }))
+    };
+    let story = |answer: Option<EffectEvent>, last: Content| {
+        let mut all = vec![on_effect(event.clone())];
+        all.extend(asks());
+        all.extend(answer.map(about));
+        all.push(last);
+        all
+    };
+    let whole = story(Some(granted.clone().unwrap()), under(Some(id.clone())));
+    assert!(verify(&run(), &chain(whole)).is_ok());
+    illegal(
+        story(Some(granted.unwrap()), under(None)),
+        6,
+        ": authorized without the approval that it needs",
+    );
+    let why = format!(": authorized under {id}, which was not granted");
+    illegal(story(None, under(Some(id.clone()))), 5, &why);
+    illegal(story(Some(refused.unwrap()), under(Some(id.clone()))), 6, &why);
+    illegal(vec![on_effect(event.clone()), under(Some(id.clone()))], 2, &why);
+    // Granted, but for other args.
+    let mut other = needs;
+    other.request_hash = RequestHash::of(&name("payments"), "1", &name("refund"), &json!({}), &[]);
+    let EffectEvent::Authorized(given) = authorized() else { panic!("it permits") };
+    let request_hash = other.request_hash.clone();
+    let given = Authorization { approval: Some(id.clone()), request_hash, ..given };
+    let granted = approval::answer(&approval, approval::Answer::Grant, "ann", "fine", START);
+    let mut reused = story(Some(granted.unwrap()), on_effect(EffectEvent::Proposed(other)));
+    reused.push(on_effect(EffectEvent::Authorized(given)));
+    illegal(reused, 7, &format!(": authorized under {id}, which approves something else"));
 }
 
 #[test]

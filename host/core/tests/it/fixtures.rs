@@ -100,6 +100,8 @@ pub(crate) fn proposal(contract: Contract) -> Proposal {
         identity,
         compensation: None,
         undoes: None,
+        approval: None,
+        approves: None,
     }
 }
 
@@ -133,6 +135,7 @@ pub(crate) fn authorized() -> EffectEvent {
     EffectEvent::Authorized(Authorization {
         policy: "granted".to_owned(),
         request_hash: request_hash(),
+        approval: None,
     })
 }
 

@@ -290,9 +290,10 @@ fn the_run_that_an_effect_starts_has_a_readable_id_of_its_own() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Of two undoings, of which each is of the so-many-th time, and of effects that are undoings themselves, too.
+    /// Of two undoings, of which each is of the so-many-th time, and of effects that are undoings themselves, too; with the
+    /// approvals of all of them.
     #[test]
-    fn undoings_share_nothing_with_each_other_or_anything_else(
+    fn undoings_and_approvals_share_nothing_with_each_other_or_anything_else(
         a in identities(),
         b in identities(),
         tools in prop::collection::vec((any::<bool>(), any::<bool>(), 1..4_u32), 2..4),
@@ -306,6 +307,8 @@ proptest! {
         // The undoing of an undoing.
         let last = all[all.len() - 1].clone();
         all.push(last.compensation(&name("a"), &name("a"), 1));
+        let approvals = all.iter().flat_map(|of| [1, 2].map(|amount| of.approval(&hash(&json!(amount), &[]))));
+        all.extend(approvals.collect::<Vec<_>>());
         for one in &all {
             for other in &all {
                 let same = one == other;

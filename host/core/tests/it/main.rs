@@ -1,5 +1,6 @@
 //! The rules, tested through the crate's public interface.
 
+mod approval;
 mod chain;
 mod effect;
 mod fixtures;

@@ -34,6 +34,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0002_retention",
         text: include_str!("../../../../migrations/postgres/0002_retention.sql"),
     },
+    Migration {
+        version: 3,
+        name: "0003_approvals",
+        text: include_str!("../../../../migrations/postgres/0003_approvals.sql"),
+    },
 ];
 
 /// Each statement sees what was committed before it began: what is read after a lock was waited for is the latest.

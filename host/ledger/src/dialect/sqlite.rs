@@ -29,6 +29,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0002_retention",
         text: include_str!("../../../../migrations/sqlite/0002_retention.sql"),
     },
+    Migration {
+        version: 3,
+        name: "0003_approvals",
+        text: include_str!("../../../../migrations/sqlite/0003_approvals.sql"),
+    },
 ];
 
 /// A transaction that starts reading and writes later fails at once when another process wrote in between, whatever the

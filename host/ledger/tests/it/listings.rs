@@ -123,6 +123,11 @@ async fn effects_are_listed_by_what_they_wait_for() {
             ("failed", story("failed").failed("no", at)),
             ("held", conflict(story("held").requested(at).confirmed(json!(1), at))),
             ("dead", Story::of_run(&dead.run.id, "dead", dead.fence, at).requested(at)),
+            ("asked", story("asked").settled_here().approving().requested(at)),
+            (
+                "granted",
+                story("granted").settled_here().approving().requested(at).confirmed(json!(1), at),
+            ),
         ];
         for (slot, mut story) in stories {
             let owner = if slot == "dead" { &dead } else { &claim };
@@ -137,23 +142,43 @@ async fn effects_are_listed_by_what_they_wait_for() {
         for (filter, mut expected) in [
             (
                 any(),
-                vec!["proposed", "requested", "unknown", "confirmed", "failed", "held", "dead"],
+                vec![
+                    "proposed",
+                    "requested",
+                    "unknown",
+                    "confirmed",
+                    "failed",
+                    "held",
+                    "dead",
+                    "asked",
+                    "granted",
+                ],
             ),
             (EffectFilter { run: of("r2"), ..any() }, vec!["dead"]),
             (
                 EffectFilter { waiting: true, ..any() },
-                vec!["proposed", "requested", "unknown", "dead"],
+                vec!["proposed", "requested", "unknown", "dead", "asked"],
             ),
             (EffectFilter { held: true, ..any() }, vec!["held"]),
             (EffectFilter { held: true, waiting: true, ..any() }, vec![]),
             (EffectFilter { run: of("r1"), held: true, ..any() }, vec!["held"]),
             (
                 EffectFilter { run: of("r1"), waiting: true, ..any() },
-                vec!["proposed", "requested", "unknown"],
+                vec!["proposed", "requested", "unknown", "asked"],
             ),
+            (EffectFilter { approvals: true, ..any() }, vec!["asked", "granted"]),
+            (EffectFilter { approvals: true, waiting: true, ..any() }, vec!["asked"]),
+            (
+                EffectFilter { run: of("r1"), approvals: true, waiting: true, ..any() },
+                vec!["asked"],
+            ),
+            (EffectFilter { run: of("r2"), approvals: true, ..any() }, vec![]),
             (EffectFilter { state: Some(State::Unknown), ..any() }, vec!["unknown", "dead"]),
-            (EffectFilter { state: Some(State::Requested), ..any() }, vec!["requested"]),
-            (EffectFilter { state: Some(State::Confirmed), ..any() }, vec!["confirmed", "held"]),
+            (EffectFilter { state: Some(State::Requested), ..any() }, vec!["requested", "asked"]),
+            (
+                EffectFilter { state: Some(State::Confirmed), ..any() },
+                vec!["confirmed", "held", "granted"],
+            ),
             (EffectFilter { state: Some(State::Authorized), ..any() }, vec![]),
             (EffectFilter { run: of("none"), ..any() }, vec![]),
         ] {

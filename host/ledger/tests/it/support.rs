@@ -283,6 +283,17 @@ impl Story {
         Self { effect, entries, fence: self.fence }
     }
 
+    /// The same as one that asks a person's approval of another.
+    pub(crate) fn approving(self) -> Self {
+        let mut effect = self.effect;
+        effect.proposal.approves =
+            Some(effect.proposal.identity.approval(&effect.proposal.request_hash).effect_id());
+        let proposed = EffectEvent::Proposed(effect.proposal.clone());
+        let content = Content::Effect { effect: effect.id.clone(), event: proposed };
+        let entries = vec![NewEntry { content, at: effect.updated_at }];
+        Self { effect, entries, fence: self.fence }
+    }
+
     /// An effect shared by all runs.
     pub(crate) fn shared(run: &RunId, fence: Fence, at: Timestamp) -> Self {
         let scope = Scope::Object { tool: name("payments"), operation: name("refund") };
@@ -323,6 +334,8 @@ impl Story {
             },
             compensation: None,
             undoes: None,
+            approval: None,
+            approves: None,
             identity: identity.clone(),
         });
         let effect = Effect::begin(identity.effect_id(), run.clone(), &event, at).unwrap();
@@ -345,7 +358,8 @@ impl Story {
     pub(crate) fn requested(self, at: Timestamp) -> Self {
         let hash = self.effect.proposal.request_hash.clone();
         let attempt = self.effect.attempts.len() as u32 + 1;
-        let authorization = Authorization { policy: "granted".to_owned(), request_hash: hash };
+        let authorization =
+            Authorization { policy: "granted".to_owned(), request_hash: hash, approval: None };
         let start = AttemptStart {
             attempt,
             request: json!({ "method": "POST" }),

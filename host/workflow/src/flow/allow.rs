@@ -1,4 +1,4 @@
-//! Policies of slots: whether `allow` says anything, and whether what it names can be there.
+//! Expressions of slots over `args` and `state`: whether they say anything, and whether what they name can be there.
 
 use serde_json::Value;
 
@@ -8,7 +8,33 @@ use crate::diagnostic::Code;
 use crate::policy::{Constant, Policy};
 use crate::read::{At, Table};
 
-/// What a slot states as `allow`.
+/// How such an expression is spoken of.
+pub(super) struct Expression {
+    /// The key under which it stands.
+    pub(super) key: &'static str,
+    /// What happens when it cannot be decided.
+    pub(super) cost: &'static str,
+    /// Why one that is not CEL is refused.
+    pub(super) broken: &'static str,
+    /// A good one.
+    pub(super) example: &'static str,
+    /// What one does that is always true.
+    pub(super) always: &'static str,
+    /// What one does that is always false.
+    pub(super) never: &'static str,
+}
+
+/// `allow`.
+const ALLOW: Expression = Expression {
+    key: "allow",
+    cost: "denies the request",
+    broken: "an expression that cannot be evaluated would deny every request",
+    example: "args.amount_cents <= state.input.paid_cents",
+    always: "permits every request",
+    never: "denies every request",
+};
+
+/// What a slot states.
 pub(super) enum Stated {
     /// An expression.
     Policy(At<String>, Box<Policy>),
@@ -30,19 +56,27 @@ impl Stated {
 
 /// Reads `allow`.
 pub(super) fn read(table: &Table<'_>) -> Stated {
-    if table.item("allow").is_none() {
+    read_as(table, "allow", &ALLOW)
+}
+
+/// Reads an expression.
+pub(super) fn read_as(table: &Table<'_>, key: &'static str, spoken: &Expression) -> Stated {
+    if table.item(key).is_none() {
         return Stated::Nothing;
     }
-    let Some(text) = table.text("allow") else { return Stated::Broken };
+    let Some(text) = table.text(key) else { return Stated::Broken };
     match Policy::compile(&text.value) {
         Ok(policy) => Stated::Policy(text, Box::new(policy)),
         Err(error) => {
             table.sink.report(
                 text.place,
                 Code::Expression,
-                format!("`allow`: {error}"),
-                "an expression that cannot be evaluated would deny every request",
-                "write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`",
+                format!("`{}`: {error}", spoken.key),
+                spoken.broken,
+                format!(
+                    "write a CEL expression over `args` and `state`, for example `{}`",
+                    spoken.example
+                ),
             );
             Stated::Broken
         }
@@ -69,17 +103,28 @@ pub(super) fn check_stated(
     stated: &Stated,
     args: Option<&Value>,
 ) {
+    check_as(around, node, stated, args, &ALLOW);
+}
+
+/// Checks an expression against everything around it. `args` is their schema.
+pub(super) fn check_as(
+    around: &Surroundings<'_>,
+    node: &NodeDraft,
+    stated: &Stated,
+    args: Option<&Value>,
+    spoken: &Expression,
+) {
     let (text, policy) = match stated {
         Stated::Policy(text, policy) => (text, policy),
         Stated::Nothing | Stated::Broken => return,
     };
     match policy.constant() {
         Some(constant) if !matches!(text.value.trim(), "true" | "false") => {
-            report_constant(around, text, constant);
+            report_constant(around, text, constant, spoken);
         }
         Some(_) | None => {}
     }
-    let named = Named { key: "allow", text, cost: "denies the request" };
+    let named = Named { key: spoken.key, text, cost: spoken.cost };
     for path in policy.expression().members() {
         match (path[0].as_str(), path.get(1).map(String::as_str)) {
             ("args", _) => named.check_member(around, path, 1, "args", args),
@@ -104,16 +149,22 @@ fn report_none(around: &Surroundings<'_>, slot: &SlotDraft) {
     );
 }
 
-fn report_constant(around: &Surroundings<'_>, text: &At<String>, constant: Constant) {
+fn report_constant(
+    around: &Surroundings<'_>,
+    text: &At<String>,
+    constant: Constant,
+    spoken: &Expression,
+) {
     let (does, word) = match constant {
-        Constant::Permits => ("permits every request", "true"),
-        Constant::Denies => ("denies every request", "false"),
+        Constant::Permits => (spoken.always, "true"),
+        Constant::Denies => (spoken.never, "false"),
     };
+    let key = spoken.key;
     around.sink.report(
         text.place,
         Code::ConstantPolicy,
-        format!("`allow` {does}, whatever its args are"),
+        format!("`{key}` {does}, whatever its args are"),
         "it looks like a condition and is none",
-        format!("name what it depends on, or write `allow = \"{word}\"` if that is meant"),
+        format!("name what it depends on, or write `{key} = \"{word}\"` if that is meant"),
     );
 }

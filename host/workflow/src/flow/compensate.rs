@@ -5,7 +5,7 @@ use twice_core::ids::Name;
 
 use super::allow::{self, Stated};
 use super::slots::Target;
-use super::{NodeDraft, SlotDraft, Surroundings, node, slots};
+use super::{NodeDraft, SlotDraft, Surroundings, approve, node, slots};
 use crate::diagnostic::{Code, listed, suggest};
 use crate::model::{Compensation, OnUnknown, Part, StepRetry, Template, Text};
 use crate::read::{At, Item, Kind, Place, Sink, Table};
@@ -21,6 +21,7 @@ pub(super) struct Draft {
     target: Option<At<(Name, Name)>>,
     args: Option<Made>,
     allow: Stated,
+    approve: Option<approve::Draft>,
     on_unknown: OnUnknown,
     retry: StepRetry,
 }
@@ -50,10 +51,10 @@ pub(super) fn read(table: &Table<'_>) -> Option<Draft> {
     let words = [("hold", OnUnknown::Hold), ("undo", OnUnknown::Undo)];
     let on_unknown = inner.word("on_unknown", &words).unwrap_or_default();
     let retry = node::retry(&inner);
-    inner.not_yet("approve", "a person's approval of the compensation", "leave it out");
+    let approve = approve::read(&inner);
     let place = inner.place;
     inner.close();
-    Some(Draft { place, target, args, allow, on_unknown, retry })
+    Some(Draft { place, target, args, allow, approve, on_unknown, retry })
 }
 
 /// The template that a TOML value stands for. A text that starts with `/` is a pointer; one with braces is put together.
@@ -186,12 +187,15 @@ pub(super) fn check(
         Check { around, node, target, on_unknown: draft.on_unknown, args: &operation.args_schema };
     check.fits(args, check.args);
     allow::check_stated(around, node, &draft.allow, Some(&operation.args_schema));
+    let schema = Some(&operation.args_schema);
+    let approve = approve::check(around, node, draft.approve.as_ref(), schema, false);
     let (tool, operation) = undo.value.clone();
     Some(Compensation {
         tool,
         operation,
         args: args.template(),
         allow: draft.allow.text(),
+        approve,
         on_unknown: draft.on_unknown,
         retry: draft.retry.clone(),
     })

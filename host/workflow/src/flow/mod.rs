@@ -1,6 +1,7 @@
 //! Workflow files: the graph of nodes, and what each node may ask for.
 
 mod allow;
+mod approve;
 mod children;
 mod compensate;
 mod conditions;
@@ -74,6 +75,7 @@ struct SlotDraft {
     shared: bool,
     uses: At<Uses>,
     allow: allow::Stated,
+    approve: Option<approve::Draft>,
     on_conflict: OnConflict,
     compensate: Option<compensate::Draft>,
     pivot: Option<Place>,

@@ -27,7 +27,7 @@ impl Named<'_> {
 
     /// Checks `state.input.…`, and `state` with a member that it does not have.
     pub(super) fn check_state(self, around: &Surroundings<'_>, node: &NodeDraft, path: &[String]) {
-        let element = node.paths.for_each.is_some() && self.key == "allow";
+        let element = node.paths.for_each.is_some() && matches!(self.key, "allow" | "approve.when");
         match path.get(1).map(String::as_str) {
             Some("input") => self.check_member(around, path, 2, "input", around.input),
             None | Some("nodes") => {}

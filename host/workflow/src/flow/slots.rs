@@ -7,7 +7,7 @@ use twice_core::ids::Name;
 
 use super::trust::{self, Wanted};
 use super::{INTENT_CHARS_MAX, NodeDraft, READ_INTENT, REPEAT_MAX, SlotDraft, Surroundings};
-use super::{allow, children, compensate, saga};
+use super::{allow, approve, children, compensate, saga};
 use crate::diagnostic::{Code, suggest};
 use crate::model::{OnConflict, Operation, Slot, Uses};
 use crate::read::{At, Table};
@@ -30,11 +30,7 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
     let allow = allow::read(table);
     let rules = [("halt", OnConflict::Halt), ("keep", OnConflict::Keep)];
     let on_conflict = table.word("on_conflict", &rules).unwrap_or(OnConflict::Halt);
-    table.not_yet(
-        "approve",
-        "a person's approval",
-        "until then, deny with `allow` what would need one",
-    );
+    let approve = approve::read(table);
     table.not_yet("when", "a branch", "branch inside the node, or by `when` of the node");
     let pivot = table.flag("pivot");
     let pivot = pivot.then(|| table.item("pivot").map_or(table.place, |item| item.place));
@@ -51,6 +47,7 @@ pub(super) fn read(table: &Table<'_>) -> Option<SlotDraft> {
         shared,
         uses,
         allow,
+        approve,
         on_conflict,
         compensate,
         pivot,
@@ -206,6 +203,7 @@ pub(super) fn check(
         );
     }
     allow::check(around, node, slot, target.args);
+    let approve = approve::check(around, node, slot.approve.as_ref(), target.args, true);
     let compensate = compensate::check(around, node, slot, target);
     let lock = saga::check_lock(around, slot);
     let (tool, operation) = slot.target.as_ref()?.value.clone();
@@ -219,6 +217,7 @@ pub(super) fn check(
         shared: slot.shared,
         uses: slot.uses.value.clone(),
         allow: slot.allow.text(),
+        approve,
         on_conflict: slot.on_conflict,
         child: slot.child,
         compensate,

@@ -226,11 +226,27 @@ pub struct Compensation {
     /// CEL over `args` and `state`; absent: the workflow itself permits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<String>,
+    /// Whether a person has to approve it first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approve: Option<Approve>,
     /// What happens while it is not known whether the effect happened.
     #[serde(default, skip_serializing_if = "OnUnknown::is_default")]
     pub on_unknown: OnUnknown,
     /// How often it is asked for when it is definitely refused.
     pub retry: StepRetry,
+}
+
+/// A person's approval of an effect, before it is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Approve {
+    /// CEL over `args` and `state`: whether it is needed; absent: always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    /// Who is asked.
+    pub by: Name,
+    /// How long they have to answer, and how long their answer is good for, from when they are asked. Milliseconds.
+    pub expires_ms: u64,
 }
 
 /// A lock on a business object, from the proposal of the effect to the end of the run.
@@ -295,6 +311,9 @@ pub struct Slot {
     pub uses: Uses,
     /// CEL over `args` and `state`; absent: the grant itself permits.
     pub allow: Option<String>,
+    /// Whether a person has to approve it first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approve: Option<Approve>,
     /// What happens when the effect is requested again with other args.
     pub on_conflict: OnConflict,
     /// Whether it starts a run of another workflow: `tool` is then [`CHILD_TOOL`], `operation` the workflow's name.

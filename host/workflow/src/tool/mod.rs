@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::Value;
+use twice_core::approval;
 use twice_core::contract::Contract;
 use twice_core::ids::Name;
 use twice_core::limits::RESPONSE_BYTES_MAX;
@@ -27,7 +28,12 @@ pub const CONNECT_TIMEOUT_MS: u64 = 3_000;
 /// Any duration but none.
 const SOME_TIME: std::ops::RangeInclusive<u64> = 1..=DURATION_MAX_MS;
 /// Kinds that the design names and this version does not perform.
-const LATER_KINDS: [&str; 6] = ["outbox", "approval", "timer", "callback", "workflow", "mcp"];
+const LATER_KINDS: [&str; 4] = ["outbox", "timer", "callback", "mcp"];
+/// What the host does itself, and how it is asked for at a slot.
+const OWN_KINDS: [(&str, &str); 2] = [
+    (approval::TOOL, "`approve = { by = \"finance\", expires = \"24h\" }`"),
+    (CHILD_TOOL, "`workflow = \"ship-order\"`"),
+];
 
 /// Reads a tool file. The tool is `None` when something in it is wrong, so that whoever names it is not told that it does
 /// not exist.
@@ -38,10 +44,13 @@ pub(crate) fn read(
 ) -> Option<(At<Name>, Option<Tool>)> {
     let table = root.as_table(sink, "the tool file")?;
     let name = table.required("tool", "\"payments\"").and_then(|i| i.as_name(sink, "a tool"));
-    if let Some(name) = name.as_ref().filter(|name| name.value.as_str() == CHILD_TOOL) {
-        let what =
-            format!("`{CHILD_TOOL}`, which is the host's own tool: it starts child workflows");
-        table.bad_value("tool", name.place, &what, "another name");
+    let own =
+        [(CHILD_TOOL, "it starts child workflows"), (approval::TOOL, "it asks for approvals")];
+    for (own, does) in own {
+        if let Some(name) = name.as_ref().filter(|name| name.value.as_str() == own) {
+            let what = format!("`{own}`, which is the host's own tool: {does}");
+            table.bad_value("tool", name.place, &what, "another name");
+        }
     }
     let version = table.required("version", "\"1\"").and_then(|i| i.as_text(sink, "`version`"));
     let kind = kind(&table);
@@ -85,6 +94,16 @@ fn kind(table: &Table<'_>) -> Option<()> {
             format!("tools of kind `{}` are not supported yet", text.value),
             "nothing here could perform their operations",
             "use `kind = \"http\"`",
+        );
+        return None;
+    }
+    if let Some((_, slot)) = OWN_KINDS.iter().find(|(own, _)| *own == text.value) {
+        table.sink.report(
+            text.place,
+            Code::BadValue,
+            format!("`kind` is `{}`, which no tool file has", text.value),
+            "it is the host itself that does this",
+            format!("write {slot} at the slot that wants it"),
         );
         return None;
     }

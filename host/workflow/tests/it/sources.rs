@@ -39,6 +39,7 @@ fn check(rows: &[(Option<&str>, Uses, Option<u32>)], expect: Expect) {
             shared: false,
             uses: uses.clone(),
             allow: None,
+            approve: None,
             on_conflict: OnConflict::Halt,
             child: false,
             compensate: None,

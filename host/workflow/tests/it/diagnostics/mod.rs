@@ -1,6 +1,7 @@
 //! Every finding, as its reader sees it: one table of slips in the example project.
 
 mod answers;
+mod approvals;
 mod contracts;
 mod expressions;
 mod fan_outs;
@@ -115,6 +116,7 @@ fn every_code_occurs() {
         loops::loops(),
         fan_outs::fan_outs(),
         sagas::compensations_pivots_and_locks(),
+        approvals::approvals(),
         sagas::child_workflows(),
     ];
     let met: BTreeSet<Code> = tables.into_iter().flatten().flatten().collect();

@@ -46,9 +46,9 @@ pub(super) fn compensations_pivots_and_locks() -> Vec<BTreeSet<Code>> {
                 workflows/flow.toml:24:14: error[TW2003]: `compensate` does not state `args`
                   why: there is no default that would be right for everyone
                   fix: add it, for example `args = { payment_id = "/receipt/external_id" }`
-                workflows/flow.toml:24:42: error[TW2006]: `approve` (a person's approval of the compensation) is not supported yet
-                  why: leaving it unread would run the workflow without what it asks for
-                  fix: leave it out"#]],
+                workflows/flow.toml:24:52: error[TW2003]: `approve` does not state `expires`
+                  why: there is no default that would be right for everyone
+                  fix: add it, for example `expires = "24h"`"#]],
         ),
         flow(
             &[(
