@@ -2,7 +2,7 @@
 //! the effects that undo it. A compensation is not a rollback: it is a business action of its own, with its own key, permit,
 //! receipt and failure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::effect::{Effect, State};
 use crate::event::{Compensation, ConflictRule, EffectEvent, Failure, OnUnknown};
@@ -129,6 +129,33 @@ pub fn undos<'a>(
     }
     undos.values_mut().for_each(|of| of.sort_by_key(|undo| undo.proposal.identity.generation));
     undos
+}
+
+/// What a run is stuck at that cannot go back, oldest first: what could not be undone for good, or else the newest effect of which
+/// that could not even be asked for, as its compensation cannot be made; what is older waits for it. `effects` are all of the
+/// run, in the order in which they were asked for; of those in `resolved` a person said that nothing is left to undo.
+#[must_use]
+pub fn stuck_at<'a>(
+    effects: &[&'a Effect],
+    resolved: &BTreeSet<EffectId>,
+    now: Timestamp,
+) -> Vec<&'a Effect> {
+    let undos = undos(effects.iter().copied());
+    let next = |effect: &Effect| {
+        let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);
+        next(effect, undos, resolved.contains(&effect.id), now)
+    };
+    let asked = || effects.iter().copied().filter(|effect| effect.proposal.is_of_node());
+    let refused: Vec<&Effect> =
+        asked().filter(|effect| matches!(next(effect), Next::Stuck { .. })).collect();
+    if !refused.is_empty() {
+        return refused;
+    }
+    asked()
+        .filter(|effect| matches!(next(effect), Next::Propose { .. }))
+        .last()
+        .into_iter()
+        .collect()
 }
 
 /// What is to be done about `effect`, whose outcome is known or cannot be found out but by a person. `undos` are the effects

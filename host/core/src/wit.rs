@@ -3,8 +3,10 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A type whose values cross as JSON.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WitType {
     /// `bool`.
     Bool,
@@ -53,7 +55,7 @@ pub enum WitType {
 }
 
 /// The type of a function.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionType {
     /// Its parameters.
     pub params: Vec<(String, WitType)>,
@@ -62,7 +64,7 @@ pub struct FunctionType {
 }
 
 /// A function of another package that a component imports.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypedImport {
     /// The interface with its package and version, e.g. `payments:api/refunds@1.0.0`.
     pub interface: String,

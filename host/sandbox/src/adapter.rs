@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
+use crate::NODE_WIT;
+
 /// The module that the adapter replaces.
 pub(crate) const PREVIEW1: &str = "wasi_snapshot_preview1";
 
@@ -24,8 +26,7 @@ fn assemble() -> Result<Vec<u8>, String> {
     let mut module =
         wat::parse_str(include_str!("adapter.wat")).map_err(|error| error.to_string())?;
     let mut resolve = Resolve::default();
-    let node = include_str!("../../../guest-sdk/wit/node.wit");
-    resolve.push_str("node.wit", node).map_err(|error| format!("{error:#}"))?;
+    resolve.push_str("node.wit", NODE_WIT).map_err(|error| format!("{error:#}"))?;
     let package = resolve.push_str("adapter.wit", WORLD).map_err(|error| format!("{error:#}"))?;
     let world =
         resolve.select_world(&[package], Some("adapter")).map_err(|error| format!("{error:#}"))?;

@@ -1,4 +1,4 @@
-//! Compiled code on disk.
+//! Compiled code on disk, with what its component asks for and offers: so that neither is found out again.
 //!
 //! Loading compiled code is as good as running native code: whoever can write an entry owns the process. So an entry counts
 //! only if it carries a keyed digest (HMAC-SHA-256) over its content, the component it was compiled from, and the exact
@@ -18,8 +18,13 @@ use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use crate::NODE_WIT;
+use crate::check::{RULES, Surface};
+
 /// Marks the format of an entry and keeps its digests apart from all others.
-const MAGIC: &[u8; 16] = b"twice.compiled/1";
+const MAGIC: &[u8; 16] = b"twice.compiled/2";
+/// How long what is said of the component is, before it. Bytes, big-endian.
+const LENGTH_BYTES: usize = 8;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 /// Beyond this the oldest entries are removed. Bytes.
@@ -34,6 +39,19 @@ pub(crate) struct Cache {
     key: [u8; KEY_BYTES],
     engine: [u8; 32],
     writes: AtomicU64,
+}
+
+/// An entry that is ours.
+struct Entry {
+    surface: Surface,
+    bytes: Vec<u8>,
+    code_at: usize,
+}
+
+impl Entry {
+    fn code(&self) -> &[u8] {
+        &self.bytes[self.code_at..]
+    }
 }
 
 impl Cache {
@@ -54,11 +72,11 @@ impl Cache {
         }
     }
 
-    /// The compiled code of the component with `digest` (hexadecimal), if there is an entry that can be trusted.
-    pub(crate) fn load(&self, engine: &Engine, digest: &str) -> Option<Component> {
+    /// The component with `digest` (hexadecimal), if there is an entry that can be trusted.
+    pub(crate) fn load(&self, engine: &Engine, digest: &str) -> Option<(Surface, Component)> {
         let path = self.path(digest);
-        let code = match self.read(&path, digest) {
-            Ok(code) => code?,
+        let entry = match self.read(&path, digest) {
+            Ok(entry) => entry?,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "a cache entry is not trusted; compiling anew");
                 return None;
@@ -68,23 +86,24 @@ impl Cache {
             unsafe_code,
             reason = "deserialising compiled code is sound for what the same engine serialised, which the keyed digest proves"
         )]
-        // SAFETY: `code` is a private copy in memory, and `read` has checked that it is byte for byte what `store` took from
+        // SAFETY: `entry` is a private copy in memory, and `read` has checked that it is byte for byte what `store` took from
         // `Component::serialize` under this key, for this component and this engine configuration.
-        let component = unsafe { Component::deserialize(engine, &code) };
-        component
+        let component = unsafe { Component::deserialize(engine, entry.code()) };
+        let component = component
             .inspect_err(|error| {
                 tracing::warn!(path = %path.display(), error = format!("{error:#}"), "a cache entry does not load; compiling anew");
             })
-            .ok()
+            .ok()?;
+        Some((entry.surface, component))
     }
 
     /// Keeps compiled code. A failure is a warning.
-    pub(crate) fn store(&self, digest: &str, component: &Component) {
+    pub(crate) fn store(&self, digest: &str, surface: &Surface, component: &Component) {
         let path = self.path(digest);
         let written = component
             .serialize()
             .map_err(|error| std::io::Error::other(format!("{error:#}")))
-            .and_then(|code| self.write(&path, digest, &code))
+            .and_then(|code| self.write(&path, digest, surface, &code))
             .and_then(|()| self.prune());
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), %error, "compiled code is not kept");
@@ -95,37 +114,51 @@ impl Cache {
         self.dir.join(format!("{digest}-{}.cwasm", HEXLOWER.encode(&self.engine[..8])))
     }
 
-    fn mac(&self, digest: &str, code: &[u8]) -> Hmac<Sha256> {
+    fn mac(&self, digest: &str, content: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
         mac.update(MAGIC);
         mac.update(&self.engine);
         mac.update(digest.as_bytes());
-        mac.update(code);
+        content.iter().for_each(|part| mac.update(part));
         mac
     }
 
     /// `None` when there is no entry, an error when there is one that is not ours.
-    fn read(&self, path: &Path, digest: &str) -> std::io::Result<Option<Vec<u8>>> {
+    fn read(&self, path: &Path, digest: &str) -> std::io::Result<Option<Entry>> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut entry = Vec::new();
-        file.take(ENTRY_BYTES_MAX).read_to_end(&mut entry)?;
-        let rest = entry.strip_prefix(MAGIC).and_then(|rest| rest.split_at_checked(MAC_BYTES));
-        let Some((mac, code)) = rest else {
-            return Err(std::io::Error::other("it is not a cache entry"));
-        };
-        self.mac(digest, code)
+        let length = file.metadata()?.len().min(ENTRY_BYTES_MAX);
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+        file.take(ENTRY_BYTES_MAX).read_to_end(&mut bytes)?;
+        let damaged = || std::io::Error::other("it is not a cache entry");
+        let rest = bytes.strip_prefix(MAGIC).and_then(|rest| rest.split_at_checked(MAC_BYTES));
+        let (mac, content) = rest.ok_or_else(damaged)?;
+        self.mac(digest, &[content])
             .verify_slice(mac)
             .map_err(|_| std::io::Error::other("its keyed digest does not fit"))?;
-        Ok(Some(code.to_vec()))
+        let (length, rest) = content.split_first_chunk().ok_or_else(damaged)?;
+        let length = usize::try_from(u64::from_be_bytes(*length)).map_err(|_| damaged())?;
+        let said = rest.get(..length).ok_or_else(damaged)?;
+        let surface = serde_json::from_slice(said)?;
+        let code_at = bytes.len() - rest.len() + length;
+        Ok(Some(Entry { surface, bytes, code_at }))
     }
 
-    fn write(&self, path: &Path, digest: &str, code: &[u8]) -> std::io::Result<()> {
-        let mac = self.mac(digest, code).finalize().into_bytes();
+    fn write(
+        &self,
+        path: &Path,
+        digest: &str,
+        surface: &Surface,
+        code: &[u8],
+    ) -> std::io::Result<()> {
+        let said = serde_json::to_vec(surface)?;
+        let length: [u8; LENGTH_BYTES] = (said.len() as u64).to_be_bytes();
+        let content: [&[u8]; 3] = [&length, &said, code];
+        let mac = self.mac(digest, &content).finalize().into_bytes();
         let number = self.writes.fetch_add(1, Ordering::Relaxed);
         let draft = self.dir.join(format!(".{digest}-{}-{number}", std::process::id()));
         let mut file =
@@ -133,7 +166,7 @@ impl Cache {
         let written = file
             .write_all(MAGIC)
             .and_then(|()| file.write_all(&mac))
-            .and_then(|()| file.write_all(code))
+            .and_then(|()| content.iter().try_for_each(|part| file.write_all(part)))
             // Readers see the whole entry or none. A crash may lose it, which the keyed digest finds.
             .and_then(|()| fs::rename(&draft, path));
         if written.is_err() {
@@ -243,7 +276,8 @@ fn private(meta: &fs::Metadata, owner: u32, forbidden: u32, what: &str) -> std::
     Ok(())
 }
 
-/// Everything that decides whether compiled code fits: wasmtime's version and configuration, and our own version.
+/// Everything that decides whether compiled code, and what is said of its component, fits: wasmtime's version and configuration,
+/// our own version, and the rules that components are checked by.
 fn engine_digest(engine: &Engine) -> [u8; 32] {
     struct Sink(Sha256);
     impl Hasher for Sink {
@@ -256,6 +290,7 @@ fn engine_digest(engine: &Engine) -> [u8; 32] {
     }
     let mut sink = Sink(Sha256::new());
     env!("CARGO_PKG_VERSION").hash(&mut sink);
+    (NODE_WIT, RULES).hash(&mut sink);
     engine.precompile_compatibility_hash().hash(&mut sink);
     sink.0.finalize().into()
 }

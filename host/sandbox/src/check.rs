@@ -1,6 +1,7 @@
 //! What a component asks for and offers, read from its bytes. Done before compiling, since compiling an interpreter takes
 //! seconds and a refusal should not.
 
+use serde::{Deserialize, Serialize};
 use wasmparser::component_types::{
     ComponentAnyTypeId, ComponentDefinedType, ComponentFuncType, ComponentValType,
 };
@@ -45,8 +46,11 @@ pub(crate) fn world() -> String {
     format!("{PACKAGE}/node@{VERSION}")
 }
 
+/// Raised with each change of what is refused here or in `shape`: what was found good by other rules is looked at again.
+pub(crate) const RULES: u32 = 1;
+
 /// What a component imports and exports.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Surface {
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,

@@ -27,6 +27,9 @@ mod state;
 mod typed;
 mod wasi;
 
+/// The contract of a node, as WIT: `guest-sdk/wit/node.wit`.
+pub const NODE_WIT: &str = include_str!("../../../guest-sdk/wit/node.wit");
+
 pub use api::*;
 pub use check::typed_imports;
 pub use compile::{CompilerProgram, compile_here};

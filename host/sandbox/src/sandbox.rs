@@ -7,6 +7,7 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
+use twice_core::limits::COMPONENT_BYTES_MAX;
 use twice_core::wit::{TypedGrant, TypedImport};
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
@@ -15,7 +16,7 @@ use crate::api::{CallLimits, Ended, Host, Inspection, SandboxError, WasiInterfac
 use crate::bindings::{Node, NodePre};
 use crate::cache::Cache;
 use crate::call::call;
-use crate::check::{self, check};
+use crate::check::{self, Surface, check};
 use crate::compile::{Compiler, CompilerProgram};
 use crate::componentize::componentize;
 use crate::engine::{Ticker, engine};
@@ -72,6 +73,13 @@ struct Loaded {
     inspection: Inspection,
 }
 
+/// A component that was checked and compiled.
+struct Known {
+    digest: String,
+    surface: Surface,
+    code: wasmtime::component::Component,
+}
+
 impl Sandbox {
     /// Sets up the engine, and starts the thread that enforces time limits.
     ///
@@ -103,21 +111,32 @@ impl Sandbox {
     /// # Errors
     /// Every [`SandboxError`] but [`SandboxError::Engine`]; see there.
     pub fn load(&self, bytes: &[u8]) -> Result<Component, SandboxError> {
+        // What was found good before is known by its digest alone: looking at all of an interpreter takes longer than loading it.
+        if let Some(known) = self.cached(bytes) {
+            return self.ready(known, bytes, None);
+        }
         let bytes = componentize(bytes)?;
+        // A core module is known as what was made of it.
+        if let Some(known) = self.cached(&bytes) {
+            return self.ready(known, &bytes, None);
+        }
         let surface = check(&bytes)?;
         let digest = HEXLOWER.encode(&Sha256::digest(&bytes));
-        let cached = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, &digest));
-        let (compiled, compiled_in) = match cached {
-            Some(compiled) => (compiled, None),
-            None => {
-                let (compiled, took) = self.compiler.compile(&self.engine, &digest, &bytes)?;
-                if let Some(cache) = &self.cache {
-                    cache.store(&digest, &compiled);
-                }
-                (compiled, Some(took))
-            }
-        };
-        let node = self.prepared(&compiled, &surface.typed, &[])?;
+        let (code, took) = self.compiler.compile(&self.engine, &digest, &bytes)?;
+        if let Some(cache) = &self.cache {
+            cache.store(&digest, &surface, &code);
+        }
+        self.ready(Known { digest, surface, code }, &bytes, Some(took))
+    }
+
+    fn ready(
+        &self,
+        known: Known,
+        bytes: &[u8],
+        compiled_in: Option<Duration>,
+    ) -> Result<Component, SandboxError> {
+        let Known { digest, surface, code } = known;
+        let node = self.prepared(&code, &surface.typed, &[])?;
         let (mut imports, mut wasi) = (Vec::new(), Vec::new());
         for name in surface.imports {
             match wasi::gets(&name) {
@@ -135,7 +154,15 @@ impl Sandbox {
             exports: surface.exports,
             compiled_in,
         };
-        Ok(Component { loaded: Arc::new(Loaded { node, code: compiled, inspection }) })
+        Ok(Component { loaded: Arc::new(Loaded { node, code, inspection }) })
+    }
+
+    /// What is known of these very bytes, if they were checked and compiled before.
+    fn cached(&self, bytes: &[u8]) -> Option<Known> {
+        let cache = self.cache.as_ref().filter(|_| bytes.len() <= COMPONENT_BYTES_MAX)?;
+        let digest = HEXLOWER.encode(&Sha256::digest(bytes));
+        let (surface, code) = cache.load(&self.engine, &digest)?;
+        Some(Known { digest, surface, code })
     }
 
     /// The component with slots behind the functions that it imports from other packages. Needed before it runs if it has any

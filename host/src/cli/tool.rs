@@ -8,15 +8,13 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use twice_core::ids::Name;
 use twice_core::wit::InterfaceName;
+use twice_sandbox::NODE_WIT;
 use twice_workflow::typed;
 
 use super::exit::Exit;
 use super::given;
 use super::open::Place;
 use super::out::Out;
-
-/// Our own package, which the WIT of a tool refers to.
-const NODE_WIT: &str = include_str!("../../../guest-sdk/wit/node.wit");
 
 /// Write what authors of nodes build against.
 #[derive(Debug, Subcommand)]

@@ -16,7 +16,13 @@ pub(super) async fn fates(
 ) -> Result<Vec<(Effect, Option<Fate>)>, LedgerError> {
     let mut all: Vec<_> = effects_of(ledger, &record.id).await?.into_values().collect();
     all.sort_by_key(|recorded| recorded.seq);
-    let undos = saga::undos(all.iter().map(|recorded| &recorded.effect));
+    let effects: Vec<&Effect> = all.iter().map(|recorded| &recorded.effect).collect();
+    let undos = saga::undos(effects.iter().copied());
+    let stuck_at = match record.state {
+        RunState::Stuck => saga::stuck_at(&effects, &progress.undo_resolved, record.updated_at),
+        _ => Vec::new(),
+    };
+    let is_stuck = |effect: &Effect| stuck_at.iter().any(|at| at.id == effect.id);
     let fate = |effect: &Effect| {
         if progress.compensating.is_none() || !effect.proposal.is_of_node() {
             return None;
@@ -29,16 +35,10 @@ pub(super) async fn fates(
             Next::Settled(Settled::Undone | Settled::ByPerson) => Some(Fate::Undone),
             Next::Settled(Settled::Stays) => Some(Fate::Stays),
             Next::Stuck { .. } => Some(Fate::Stuck),
-            // Its undoing could not even be asked for, which only the reason tells.
-            Next::Propose { .. } if is_stuck_at(record, effect) => Some(Fate::Stuck),
+            Next::Propose { .. } if is_stuck(effect) => Some(Fate::Stuck),
             Next::Propose { .. } | Next::Drive | Next::Wait { .. } | Next::Held => Some(Fate::Open),
         }
     };
     let fates: Vec<_> = all.iter().map(|recorded| fate(&recorded.effect)).collect();
     Ok(all.into_iter().map(|recorded| recorded.effect).zip(fates).collect())
-}
-
-fn is_stuck_at(record: &RunRecord, effect: &Effect) -> bool {
-    let reason = record.reason.as_deref().unwrap_or_default();
-    record.state == RunState::Stuck && reason.contains(effect.id.as_str())
 }

@@ -4,7 +4,6 @@ use serde_json::json;
 use twice_core::approval::{self, Next};
 use twice_core::event::{Authorization, EffectEvent, Failure};
 use twice_core::ids::EffectId;
-use twice_core::mutation;
 
 use super::compiled::{CompiledSlot, Permission};
 use super::error::EngineError;
@@ -50,11 +49,7 @@ pub(super) fn authorize(
     };
     let asked = approval::id_of(&effect.proposal);
     let now = session.now();
-    let next = match approval::next(effect, session.effect(&asked), now) {
-        Next::Wait { .. } | Next::Ask if mutation::is("skip-approval") => Next::Permitted(None),
-        next => next,
-    };
-    match next {
+    match approval::next(effect, session.effect(&asked), now) {
         Next::Permitted(approval) => {
             let given = Authorization { policy, request_hash, approval };
             session.record(id, EffectEvent::Authorized(given))?;

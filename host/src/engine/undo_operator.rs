@@ -6,7 +6,7 @@ use twice_core::event::RunEvent;
 use twice_core::ids::{EffectId, RunId};
 use twice_core::progress::StepId;
 use twice_core::run::RunState;
-use twice_core::saga::{self, Next, WayBack};
+use twice_core::saga::{self, WayBack};
 use twice_ledger::{Cancel, LedgerError, RunRecord, effects_of, progress_of};
 
 use super::operator::{Decision, DecisionError, failed_effects, released, renewals};
@@ -79,20 +79,11 @@ impl Engine {
         let progress = progress_of(&*self.parts.ledger, &run).await?;
         let now = self.parts.clock.now();
         let all = effects_of(&*self.parts.ledger, id).await?;
-        let undos = saga::undos(all.values().map(|recorded| &recorded.effect));
-        let next = |effect: &Effect| {
-            let undos = undos.get(&effect.id).map_or(&[][..], Vec::as_slice);
-            saga::next(effect, undos, progress.undo_resolved.contains(&effect.id), now)
-        };
-        let asked = all.values().filter(|recorded| recorded.effect.proposal.is_of_node());
-        let refused_for_good =
-            asked.clone().filter(|r| matches!(next(&r.effect), Next::Stuck { .. }));
-        let mut at: Vec<EffectId> = refused_for_good.map(|r| r.effect.id.clone()).collect();
-        if at.is_empty() {
-            // One that could not even be asked to be undone is as it was; what is older waits for it.
-            let unasked = asked.filter(|r| matches!(next(&r.effect), Next::Propose { .. }));
-            at.extend(unasked.max_by_key(|r| r.seq).map(|r| r.effect.id.clone()));
-        }
+        let mut effects: Vec<_> = all.values().collect();
+        effects.sort_by_key(|recorded| recorded.seq);
+        let effects: Vec<&Effect> = effects.iter().map(|recorded| &recorded.effect).collect();
+        let at = saga::stuck_at(&effects, &progress.undo_resolved, now);
+        let at: Vec<EffectId> = at.into_iter().map(|effect| effect.id.clone()).collect();
         if at.is_empty() {
             return Err(refused(
                 &run,

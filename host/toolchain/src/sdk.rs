@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use twice_sandbox::NODE_WIT;
+
 use crate::error::BuildError;
 use crate::job::write;
 use crate::language::Language;
@@ -15,7 +17,7 @@ macro_rules! files {
     };
 }
 
-const WIT: Files = files!["wit/node.wit"];
+const WIT: Files = &[("wit/node.wit", NODE_WIT)];
 
 const fn of(language: Language) -> Files {
     match language {

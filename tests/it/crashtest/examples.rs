@@ -211,3 +211,19 @@ fn a_saga_finds_its_way_back_from_every_boundary() {
     let ran = project.twice(&[&["crashtest"][..], &mistyped].concat());
     shows(&ran, 1, &["have no such operation", "shipments.create"]);
 }
+
+#[test]
+fn what_a_person_has_to_approve_is_granted_and_holds_at_every_boundary() {
+    let project = project("crashtest-examples/good", &["refund", "notify"]);
+    let file = "workflows/refund.toml";
+    let text = std::fs::read_to_string(project.root().join(file)).unwrap();
+    let slot = "slot = \"refund\"\n";
+    assert!(text.contains(slot), "{text}");
+    let approved = format!("{slot}approve = {{ by = \"finance\", expires = \"24h\" }}\n");
+    project.write(file, text.replace(slot, &approved));
+    let report = tried(&project, &["refund", "--input", "input.json"], 0);
+    all_held(&report);
+    assert_eq!(report["verdict"], "holds");
+    let parked = |case: &&Value| case["boundary"] == "before-park" && case["action"] == "kill";
+    assert!(report["cases"].as_array().unwrap().iter().any(|case| parked(&case)), "{report:#}");
+}

@@ -77,7 +77,7 @@ fn stuck(end: RunEnd) -> String {
 /// The effects that nodes asked for, and those that undo them.
 async fn sides(host: &Host, id: &str) -> (Vec<Effect>, Vec<Effect>) {
     let effects = host.effects(id).await;
-    effects.into_iter().partition(|effect| effect.proposal.undoes.is_none())
+    effects.into_iter().partition(|effect| effect.proposal.is_of_node())
 }
 
 /// The objects whose effects were undone, in the order in which that was asked for.

@@ -1,5 +1,6 @@
 //! The real command, as processes that are killed and stopped, on real files, against a provider that survives them.
 
+mod approvals;
 mod clocks;
 mod command_line;
 mod demo;

@@ -147,3 +147,114 @@ fn the_wit_of_a_tool_is_written_for_a_node() {
     let ran = project.twice(&["tool", "wit", "bank"]);
     assert!(ran.stderr.contains("there is no tool `bank`"), "{ran}");
 }
+
+/// A project whose only workflow refunds each line of an order by the typed node `lines`.
+fn lines(provider: &Provider) -> Project {
+    let project = Project::of_repository(TWICE, "example-project").at(provider);
+    project.write(
+        WORKFLOW,
+        r#"
+workflow = "lines"
+version = 1
+
+[input.inline]
+type = "object"
+required = ["lines"]
+
+[input.inline.properties.lines]
+type = "array"
+items = { type = "object", required = ["order_id"], properties = { order_id = { type = "string" } } }
+
+[[node]]
+name = "refund"
+component = "lines"
+limits = { time = "30s" }
+retry = { attempts = 3, initial = "10ms", max = "10ms" }
+
+[[node.effect]]
+slot = "line"
+tool = "payments.refund"
+for_each = "/input/lines"
+object = "/order_id"
+intent = "line"
+allow = "args.amount_cents < 5000"
+"#,
+    );
+    project.add_node_of("typed/lines", "lines");
+    let said = project.twice(&["check"]);
+    assert_eq!(said.code, Some(0), "{said}");
+    project
+}
+
+fn order(amounts: &[u32], more: &Value) -> String {
+    let lines: Vec<Value> = amounts
+        .iter()
+        .enumerate()
+        .map(|(at, cents)| json!({ "order_id": format!("order-{at}"), "amount_cents": cents }))
+        .collect();
+    let mut input = json!({ "lines": lines });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        input[key] = value.clone();
+    }
+    input.to_string()
+}
+
+#[test]
+fn a_typed_function_of_a_slot_for_an_array_takes_the_element() {
+    let provider = Provider::start();
+    let project = lines(&provider);
+    let input = order(&[100, 200, 300], &json!({ "fails": 2 }));
+    let start = ["run", "lines", "--run-id", "run-1", "--input", &input];
+    let killed = project.spawn(&start, &[("TWICE_TEST_KILL", "after-requested-commit:2")]).finish();
+    assert_eq!(killed.code, None, "{killed}");
+    project.ok(&start);
+    let effects = project.effects("run-1");
+    let keys: Vec<&str> =
+        effects.iter().map(|effect| effect["idempotency_key"].as_str().unwrap()).collect();
+    assert_eq!(
+        keys,
+        [
+            "line/run-1/order-0/line/node=refund/item=0",
+            "line/run-1/order-1/line/node=refund/item=1",
+            "line/run-1/order-2/line/node=refund/item=2"
+        ]
+    );
+    // Started three times, and once more after the crash.
+    assert_eq!((provider.counters().effects, provider.counters().duplicates), (3, 0));
+    let output = &project.run("run-1")["run"]["output"];
+    let amounts: Vec<&Value> =
+        output.as_array().unwrap().iter().map(|line| &line["amount_cents"]).collect();
+    assert_eq!(amounts, [100, 200, 300]);
+}
+
+#[test]
+fn what_a_typed_function_is_refused_is_one_text_where_its_wit_says_so() {
+    let provider = Provider::start();
+    let project = lines(&provider);
+    let denied = order(&[100, 9_000], &json!({}));
+    let ran = project.twice(&["run", "lines", "--run-id", "run-1", "--input", &denied]);
+    assert_eq!(ran.code, Some(3), "{ran}");
+    assert!(ran.stdout.contains("`line` is denied by args.amount_cents < 5000: "), "{ran}");
+    assert_eq!(provider.counters().effects, 1);
+}
+
+#[test]
+fn a_typed_request_with_other_args_is_a_conflict_that_a_person_decides() {
+    let provider = Provider::start();
+    let project = lines(&provider);
+    let input = order(&[100], &json!({ "fails": 1, "grows_cents": 1 }));
+    let start = ["run", "lines", "--run-id", "run-1", "--input", &input];
+    let ran = project.twice(&start);
+    assert_eq!(ran.code, Some(4), "{ran}");
+    let effect = project.effects("run-1").remove(0);
+    assert_eq!(effect["state"], "CONFIRMED");
+    let id = effect["effect_id"].as_str().unwrap();
+    let held = &effect["held"]["conflict"];
+    assert_eq!(held["recorded"]["args"]["amount_cents"], 100);
+    assert_eq!(held["requested"]["args"]["amount_cents"], 101);
+    project.ok(&["effects", "conflict", id, "--keep", "--reason", "the first stands"]);
+    project.ok(&["runs", "resume", "run-1"]);
+    // The node gets what really happened.
+    assert_eq!(project.run("run-1")["run"]["output"][0]["amount_cents"], 100);
+    assert_eq!(provider.counters().effects, 1);
+}

@@ -165,7 +165,7 @@ impl<'a> Told<'a> {
         self.holds(state == State::Confirmed || does_no_harm, "I5", || {
             format!("{id} is undone though it is {state}")
         })?;
-        for other in self.effects.values().filter(|other| other.proposal.undoes.is_none()) {
+        for other in self.effects.values().filter(|other| other.proposal.is_of_node()) {
             let doubt = matches!(other.state, State::Requested | State::Unknown);
             let next = || reconcile::next(other, entry.fence, entry.at);
             let told = !doubt || matches!(next(), Next::Person { .. });
@@ -175,7 +175,7 @@ impl<'a> Told<'a> {
         }
         let place = |id: &EffectId| self.order.iter().position(|known| known == id);
         let newer = self.effects.values().filter(|other| {
-            other.proposal.undoes.is_none() && place(&other.id) > place(id) && self.rests(other, of)
+            other.proposal.is_of_node() && place(&other.id) > place(id) && self.rests(other, of)
         });
         for newer in newer {
             self.holds(self.is_settled(newer), "I9", || {
@@ -193,7 +193,7 @@ impl<'a> Told<'a> {
         };
         self.effects.values().filter(move |effect| {
             let proposal = &effect.proposal;
-            let asked = proposal.undoes.is_none() && pivot(&proposal.node, &proposal.slot);
+            let asked = proposal.is_of_node() && pivot(&proposal.node, &proposal.slot);
             asked && effect.state == State::Confirmed
         })
     }
@@ -227,7 +227,7 @@ impl<'a> Told<'a> {
     fn check_end(&self, ended: &Ended) -> Result<(), Broken> {
         let (state, reason) = (ended.record.state, ended.record.reason.as_deref());
         let told = |id: &EffectId| reason.is_some_and(|why| why.contains(id.as_str()));
-        let asked = || self.effects.values().filter(|effect| effect.proposal.undoes.is_none());
+        let asked = || self.effects.values().filter(|effect| effect.proposal.is_of_node());
         match state {
             RunState::Completed => {
                 let undo = self.undos().next().map(|undo| &undo.id);

@@ -94,9 +94,15 @@ struct Listed {
     state: String,
     external_id: Option<String>,
     undoes: Option<String>,
+    approves: Option<String>,
 }
 
 impl Listed {
+    /// Whether a node asked for it.
+    const fn is_of_node(&self) -> bool {
+        self.undoes.is_none() && self.approves.is_none()
+    }
+
     fn of(value: &Value) -> Result<Self, String> {
         let text = |name: &str| value[name].as_str().map(str::to_owned);
         let needed = |name: &str| text(name).ok_or(format!("there is no {name} in {value:#}"));
@@ -107,6 +113,7 @@ impl Listed {
             state: needed("state")?,
             external_id: text("external_id"),
             undoes: text("undoes"),
+            approves: text("approves"),
         })
     }
 }
@@ -151,7 +158,7 @@ pub fn compare(listed: &Value, objects: Vec<Kept>) -> Result<Books, String> {
     let listed = list.iter().map(Listed::of).collect::<Result<Vec<_>, _>>()?;
     let account = Account { objects, listed };
     account.check_strangers()?;
-    let forward = account.listed.iter().filter(|effect| effect.undoes.is_none());
+    let forward = account.listed.iter().filter(|effect| effect.is_of_node());
     forward.map(|effect| Ok((effect.operation.clone(), account.fate(effect)?))).collect()
 }
 
@@ -234,7 +241,7 @@ impl Account {
             |other: &&Kept| other.service == kept.service && other.object.id == *changed_by;
         let changer = self.objects.iter().find(is_changer);
         let reference = changer.and_then(|changer| changer.object.reference.as_ref());
-        let by_node = |effect: &Listed| effect.undoes.is_none() && reference == Some(&effect.id);
+        let by_node = |effect: &Listed| effect.is_of_node() && reference == Some(&effect.id);
         if self.listed.iter().any(by_node) {
             Ok(())
         } else {

@@ -1,6 +1,6 @@
 //! How effects are undone: the whole table of what follows from an effect, the requests to undo it, and what people say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use twice_core::contract::{Contract, Retry};
@@ -10,7 +10,8 @@ use twice_core::event::{
     Proposal,
 };
 use twice_core::identity::{KeyFormat, RequestHash};
-use twice_core::saga::{Next, Settled, WayBack, next, undos, way_back};
+use twice_core::ids::EffectId;
+use twice_core::saga::{Next, Settled, WayBack, next, stuck_at, undos, way_back};
 use twice_core::time::Timestamp;
 
 use crate::fixtures::{
@@ -333,6 +334,30 @@ fn whoever_is_stuck_is_told_at_what_and_why() {
     for part in [effect.id.as_str(), &identity().key(), "payments.reverse", "declined"] {
         assert!(why.contains(part), "{why}");
     }
+}
+
+#[test]
+fn a_run_is_stuck_at_what_was_refused_or_at_the_newest_that_could_not_even_be_asked_for() {
+    let declared = || Some(Box::new(compensation(OnUnknown::Hold, RETRY)));
+    let other = |intent: &str, compensation: Option<Box<Compensation>>| {
+        let mut proposal = Proposal { compensation, ..proposal(contract(Some(key()), None)) };
+        proposal.identity.intent = intent.to_owned();
+        in_state(proposal, State::Confirmed, failed())
+    };
+    let refused = effect(State::Confirmed, Some(compensation(OnUnknown::Hold, RETRY)));
+    let undo = undo(1, State::Failed, Ordered::No, true);
+    let (older, newer) = (other("older", declared()), other("newer", declared()));
+    let stays = other("stays", None);
+    let at = |effects: &[&Effect], resolved: &[&Effect]| {
+        let resolved: BTreeSet<EffectId> = resolved.iter().map(|of| of.id.clone()).collect();
+        let at = stuck_at(effects, &resolved, LATE);
+        at.into_iter().map(|effect| effect.proposal.identity.intent.clone()).collect::<Vec<_>>()
+    };
+    let intent = identity().intent;
+    assert_eq!(at(&[&older, &refused, &newer, &stays, &undo], &[]), [intent]);
+    assert_eq!(at(&[&older, &refused, &newer, &stays, &undo], &[&refused]), ["newer"]);
+    assert_eq!(at(&[&older, &refused, &undo], &[&refused]), ["older"]);
+    assert!(at(&[&refused, &undo, &stays], &[&refused]).is_empty());
 }
 
 /// Nothing that is never sent again is promised otherwise: a class without any means is treated the same.

@@ -148,6 +148,12 @@ async fn what_is_not_over_or_may_be_adopted_is_kept() {
         assert!(refused.to_string().contains("grown since"), "{}: {refused}", backend.name);
         ledger.prune(prune("grown", backend.head("grown").await)).await.unwrap();
 
+        // What undoes, or approves, an effect of the run is the run's own.
+        let claim = backend.start_claimed("undone").await;
+        let story = Story::undoing(&claim.run.id, claim.fence, backend.at());
+        backend.end(&claim, story, RunState::Failed).await;
+        ledger.prune(prune("undone", backend.head("undone").await)).await.unwrap();
+
         let claim = backend.start_claimed("shared").await;
         let story = Story::shared(&claim.run.id, claim.fence, backend.at());
         let story = backend.end(&claim, story, RunState::Completed).await;

@@ -300,6 +300,13 @@ impl Story {
         Self::new(run, scope, "shared", fence, at)
     }
 
+    /// One that undoes another.
+    pub(crate) fn undoing(run: &RunId, fence: Fence, at: Timestamp) -> Self {
+        let of = "refund/r/order-1/full".to_owned();
+        let scope = Scope::Compensation { of, tool: name("payments"), operation: name("refund") };
+        Self::new(run, scope, "undo", fence, at)
+    }
+
     fn new(run: &RunId, scope: Scope, slot: &str, fence: Fence, at: Timestamp) -> Self {
         let identity = Identity {
             alg: 1,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tempfile::TempDir;
-use twice_sandbox::{Component, Sandbox, SandboxConfig};
+use twice_sandbox::{Component, Inspection, Sandbox, SandboxConfig, SandboxError};
 
 use crate::support::{FakeHost, Reply, block_on, built, limits, plan, returned};
 
@@ -129,4 +129,26 @@ fn a_cache_that_others_can_reach_is_not_used() {
     chmod(&place.path(), 0o700);
     fs::write(place.key(), "short").unwrap();
     assert!(place.compiles() && place.compiles());
+}
+
+#[test]
+fn what_is_known_of_a_cached_component_is_what_was_found_in_it() {
+    let place = Place::filled();
+    for node in [built("conformance"), built("typed/rust"), built("refund")] {
+        let found = place.load(&node).1.inspection();
+        let (_, cached) = place.load(&node);
+        assert_eq!(cached.inspection().compiled_in, None);
+        assert_eq!(cached.inspection(), Inspection { compiled_in: None, ..found });
+    }
+    // One that is refused is not kept, however often it is tried.
+    let before = place.entries().len();
+    for _ in 0..2 {
+        let config = SandboxConfig { cache_dir: Some(place.path()), ..SandboxConfig::default() };
+        let empty = wat::parse_str("(component)").unwrap();
+        assert!(matches!(
+            Sandbox::new(&config).unwrap().load(&empty),
+            Err(SandboxError::NoRun { .. })
+        ));
+    }
+    assert_eq!(place.entries().len(), before);
 }

@@ -264,6 +264,69 @@ fn a_refusal_is_a_value_and_what_has_no_answer_yet_does_not_return() {
 }
 
 #[test]
+fn what_cannot_be_written_as_json_is_refused_and_the_host_is_told() {
+    let mut grant = refund_grant(ErrorShape::EffectError);
+    let ArgsShape::Whole(WitType::Record(fields)) = &mut grant.signature.args else {
+        panic!("it takes a record")
+    };
+    let order = fields.iter_mut().find(|(name, _)| name == "order-id").unwrap();
+    // As where the schema says that JSON stands there: `order-1` is none.
+    order.1 = WitType::Json;
+    let node = sandbox().grant(&refund(), &[grant]).unwrap();
+    let (ended, host) = call(&node, &self::order(), limits(), FakeHost::new(Reply::Echo));
+    let Ended::Fatal(message) = &ended else { panic!("{ended:?}") };
+    assert!(message.starts_with("args: ") && message.contains("is to be JSON"), "{message}");
+    assert!(host.requests.is_empty());
+    let [(_, told)] = host.log.as_slice() else { panic!("{:?}", host.log) };
+    assert!(told.starts_with("refused refund by args: ") && told.contains("/order_id"), "{told}");
+}
+
+#[test]
+fn each_arg_may_be_a_parameter_with_the_element_in_front_and_a_refusal_one_text() {
+    let node = sandbox().load(&built("typed/lines")).unwrap();
+    let import: TypedImport = node.inspection().typed[0].clone();
+    let FunctionType { mut params, result: Some(WitType::Result(Some(ok), _)) } = import.ty else {
+        panic!("it has a result")
+    };
+    assert_eq!(params.remove(0), ("item".to_owned(), WitType::U32));
+    let grant = TypedGrant {
+        interface: import.interface,
+        function: import.function,
+        slot: "line".to_owned(),
+        signature: Signature {
+            item: true,
+            args: ArgsShape::Members(params),
+            ok: Some(*ok),
+            error: ErrorShape::Text,
+        },
+    };
+    let node = sandbox().grant(&node, &[grant]).unwrap();
+    let lines = plan_of(&json!({ "lines": [
+        { "order_id": "a", "amount_cents": 1 }, { "order_id": "b", "amount_cents": 2 }
+    ] }));
+    let body = json!({ "id": "re_1", "status": "done", "amount_cents": 7 }).to_string();
+    let (ended, host) = call(&node, &lines, limits(), FakeHost::new(Reply::Body(body)));
+    let line = json!({ "refund_id": "re_1", "amount_cents": 7 });
+    assert_eq!(returned(&ended), json!([line, line]));
+    let asked: Vec<_> =
+        host.requests.iter().map(|request| (request.item, request.args.as_str())).collect();
+    assert_eq!(
+        asked,
+        [
+            (Some(0), r#"{"amount_cents":1,"order_id":"a"}"#),
+            (Some(1), r#"{"amount_cents":2,"order_id":"b"}"#)
+        ]
+    );
+    for (reply, words) in [
+        (Reply::Failed, "`line` failed with card_declined: the card was declined"),
+        (Reply::Denied, "`line` is denied by args.amount_cents <= 100: too much"),
+    ] {
+        let (ended, _) = call(&node, &lines, limits(), FakeHost::new(reply));
+        assert_eq!(ended, Ended::Fatal(words.to_owned()));
+    }
+}
+
+#[test]
 fn a_typed_request_counts_and_is_measured_like_any_other() {
     let none = twice_sandbox::CallLimits { effects: 0, ..limits() };
     let (ended, _) = call(&granted(), &order(), none, FakeHost::new(Reply::Echo));
