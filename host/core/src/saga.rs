@@ -151,11 +151,7 @@ pub fn stuck_at<'a>(
     if !refused.is_empty() {
         return refused;
     }
-    asked()
-        .filter(|effect| matches!(next(effect), Next::Propose { .. }))
-        .last()
-        .into_iter()
-        .collect()
+    asked().rfind(|effect| matches!(next(effect), Next::Propose { .. })).into_iter().collect()
 }
 
 /// What is to be done about `effect`, whose outcome is known or cannot be found out but by a person. `undos` are the effects

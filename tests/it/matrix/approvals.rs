@@ -74,7 +74,7 @@ fn an_effect_waits_for_its_approval_and_is_sent_under_it() {
             let question = approval::question(&asked).unwrap();
             assert_eq!((asked.state, question.by.as_str()), (State::Requested, "finance"));
             assert_eq!(question.args["amount_cents"], 100);
-            assert_eq!(open(&host).await, [asked.id.clone()]);
+            assert_eq!(open(&host).await, std::slice::from_ref(&asked.id));
 
             // Looking again asks nobody again.
             let before = host.history("run-1").await.len();
@@ -270,7 +270,7 @@ fn an_undo_waits_for_its_approval_and_what_is_older_waits_with_it() {
         // Neither a cancellation nor time ends the way back.
         host.engine.cancel(&run_id("run-1"), &ann()).await.unwrap();
         waits(&host.resume("run-1").await);
-        assert_eq!(open(&host).await, [asked.clone()]);
+        assert_eq!(open(&host).await, std::slice::from_ref(&asked));
         host.engine.answer(&asked, Answer::Grant, &ann()).await.unwrap();
         let end = host.finish_due("run-1").await;
         assert!(matches!(end, RunEnd::Failed { .. } | RunEnd::Cancelled { .. }), "{end:?}");

@@ -20,21 +20,22 @@ fn waiting() -> Effect {
     let approval = Some(Box::new(required()));
     let proposal = Proposal { approval, ..proposal(contract(None, None)) };
     let id = proposal.identity.effect_id();
-    Effect::begin(id, run(), &EffectEvent::Proposed(proposal), START).unwrap()
+    Effect::begin(id, run(), &EffectEvent::Proposed(proposal), START)
+        .expect("a proposal comes first")
 }
 
 /// What is asked about it, as far as those of the events say that were recorded.
 fn asked(of: &Effect, events: usize) -> Effect {
     let id = approval::id_of(&of.proposal);
     let recorded = approval::ask(of, &required(), START);
-    let mut asked = Effect::begin(id, run(), &recorded[0], START).unwrap();
+    let mut asked = Effect::begin(id, run(), &recorded[0], START).expect("a proposal comes first");
     recorded[1..events].iter().for_each(|event| apply(&mut asked, event, START));
     asked
 }
 
 fn answered(of: &Effect, answer: Answer) -> Effect {
     let mut asked = asked(of, 3);
-    let event = approval::answer(&asked, answer, "ann", "seen it", START).unwrap();
+    let event = approval::answer(&asked, answer, "ann", "seen it", START).expect("it is open");
     apply(&mut asked, &event, START);
     asked
 }
