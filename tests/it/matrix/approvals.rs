@@ -355,6 +355,50 @@ fn a_worker_that_vanishes_anywhere_asks_once_and_pays_once() {
     });
 }
 
+/// One step: a refund, then another that has to be approved. What was done before the pause is not done again behind it.
+#[test]
+fn what_a_step_did_before_it_waited_for_a_person_is_done_once() {
+    run(async {
+        let first = refund_of("/input/one").replace("\"refund\"", "\"first\"");
+        let second = first.replace("\"first\"", "\"second\"").replace("\"full\"", "\"more\"");
+        let node = format!("{first}{second}{BY_FINANCE}");
+        let request = |slot: &str| {
+            let args = json!({ "order_id": "order-1", "amount_cents": 100 });
+            json!({ "do": "request", "slot": slot, "must": true, "args": args })
+        };
+        let mut input = each(&[("one", vec![request("first"), request("second")])]);
+        input["one"] = json!("order-1");
+        let mut vanished = 0;
+        for boundary in Boundary::ALL {
+            for nth in 1..=3 {
+                let setup = setup(Class::KeyLookup, "", &[("one", &node)]);
+                let host = Arc::new(Host::start(setup).await);
+                if !host.crash_run("run-1", input.clone(), boundary, nth).await {
+                    break;
+                }
+                vanished += 1;
+                host.outlive_lease().await;
+                waits(&host.finish_due_blocked("run-1").await);
+                check_books(&host, 1, 0).await;
+                let sent = host.effects("run-1").await;
+                let first = sent.iter().find(|effect| effect.proposal.slot.as_str() == "first");
+                let before = first.unwrap().clone();
+                let asked = open(&host).await.remove(0);
+                host.engine.answer(&asked, Answer::Grant, &ann()).await.unwrap();
+                host.crash_resume("run-1", boundary, 1).await;
+                host.outlive_lease().await;
+                let end = host.finish_due("run-1").await;
+                assert!(matches!(end, RunEnd::Completed(_)), "{boundary:?} {nth}: {end:?}");
+                check_books(&host, 2, 0).await;
+                let after = host.ledger.effect(&before.id).await.unwrap().unwrap();
+                assert_eq!(after, before, "{boundary:?} {nth}");
+                assert_eq!(approvals(&host, "run-1").await.len(), 1, "{boundary:?} {nth}");
+            }
+        }
+        assert!(vanished >= 8, "{vanished}");
+    });
+}
+
 #[test]
 fn elements_of_a_fan_out_wait_for_approvals_of_their_own_beside_each_other() {
     run(async {
