@@ -3,7 +3,7 @@
 //! It looks at the ledger, never at what it was told: notices and due times only say when to look again. Whatever is missed
 //! costs the time to the next look.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use twice_core::ids::{Fence, Name, RunId};
-use twice_ledger::{LedgerError, Notices, Turn};
+use twice_core::limits::PAGE_MAX;
+use twice_core::run::RunState;
+use twice_ledger::{LedgerError, Notices, RunFilter, RunRecord, Turn};
 
 use crate::engine::NEEDS_PERSON;
 use crate::engine::{Engine, EngineError, HeldRun, RunEnd, Taken};
@@ -112,7 +114,6 @@ pub async fn work(
         slots: HashMap::new(),
         turn: Turn::default(),
         failures: HashMap::new(),
-        blocked: HashSet::new(),
     };
     worker.work().await
 }
@@ -140,9 +141,6 @@ struct Worker<'a> {
     turn: Turn,
     /// How often in a row the executor could not go on with a run.
     failures: HashMap<RunId, u32>,
-    /// Runs that wait for a child which waits for a person: they look for it from time to time, and nothing else becomes of
-    /// them.
-    blocked: HashSet<RunId>,
 }
 
 /// What there is to do next.
@@ -213,8 +211,8 @@ impl Worker<'_> {
             return Ok(look);
         }
         let loads = self.engine.ledger().overview().await?.workflows;
-        let goes_on: u64 = loads.iter().map(|load| load.ready + load.running + load.waiting).sum();
-        if next.is_some() && goes_on > self.still_blocked(goes_on).await? {
+        let under_way = loads.iter().any(|load| load.ready + load.running > 0);
+        if next.is_some() && (under_way || self.some_wait().await?) {
             *idle = 0;
             return Ok(look);
         }
@@ -224,17 +222,25 @@ impl Worker<'_> {
         Ok(if *idle < looks { Next::Look(IDLE_SCAN) } else { Next::End })
     }
 
-    /// How many runs wait for a person by way of a child, if it may be as many as that; others may have gone on with some.
-    async fn still_blocked(&mut self, wanted: u64) -> Result<u64, EngineError> {
-        if (self.blocked.len() as u64) < wanted {
-            return Ok(0);
-        }
-        for run in self.blocked.clone() {
-            if !waits_for_person(&self.engine.standing(&run).await?) {
-                self.blocked.remove(&run);
+    /// Whether a run waits that goes on by itself: not one that goes on sooner only when a person decides something, whoever left it
+    /// so.
+    async fn some_wait(&self) -> Result<bool, EngineError> {
+        let mut filter =
+            RunFilter { state: Some(RunState::Waiting), limit: PAGE_MAX, ..RunFilter::default() };
+        let for_person =
+            |run: &RunRecord| run.reason.as_ref().is_some_and(|why| why.starts_with(NEEDS_PERSON));
+        loop {
+            let page = self.engine.ledger().runs(&filter).await?;
+            if !page.iter().all(for_person) {
+                return Ok(true);
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE_MAX as usize => {
+                    filter.before = Some(last.id.clone());
+                }
+                Some(_) | None => return Ok(false),
             }
         }
-        Ok(self.blocked.len() as u64)
     }
 
     fn stops(&self) -> bool {
@@ -303,11 +309,6 @@ impl Worker<'_> {
                 } else if self.failures.len() < FAILURES_MAX || self.failures.contains_key(&run) {
                     *self.failures.entry(run.clone()).or_default() += 1;
                 }
-                if self.options.until_idle && waits_for_person(&end) {
-                    self.blocked.insert(run.clone());
-                } else {
-                    self.blocked.remove(&run);
-                }
                 (self.tell)(&Event::Left { run: &run, workflow: Some(&workflow), end: &end });
             }
             Done::Lost(why) => {
@@ -315,11 +316,6 @@ impl Worker<'_> {
             }
         }
     }
-}
-
-/// Whether a run waits for a child which waits for a person.
-fn waits_for_person(end: &RunEnd) -> bool {
-    matches!(end, RunEnd::Waiting { why, .. } if why.starts_with(NEEDS_PERSON))
 }
 
 /// Runs a run; one with which the executor cannot go on is let go, so that it neither keeps its slot nor counts as a crash.

@@ -237,10 +237,10 @@ fn expression() {
     let run = move |input: &[u8]| {
         let Ok(text) = std::str::from_utf8(input) else { return "no text".to_owned() };
         let decided = match Policy::compile(text) {
-            Ok(policy) => match policy.permits(&args, &state) {
+            Ok(policy) => match policy.permits(&args, &state, Some("order-1")) {
                 Ok(permits) => {
                     assert_eq!(
-                        policy.permits(&args, &state),
+                        policy.permits(&args, &state, Some("order-1")),
                         Ok(permits),
                         "decided once so, once so"
                     );

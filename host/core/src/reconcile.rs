@@ -355,7 +355,11 @@ fn after_absence(effect: &Effect, key_live: bool, last: &Attempt) -> Next {
         return Next::GiveUp(failure(
             "absent",
             format!(
-                "the provider's lookup proves that nothing happened; last: {}",
+                "the provider's lookup proves that nothing happened, and {}; last: {}",
+                match key_live {
+                    true => "under its key the provider would only repeat its answer",
+                    false => "there are no attempts left",
+                },
                 effect.last_error.as_deref().unwrap_or("no reason recorded")
             ),
         ));

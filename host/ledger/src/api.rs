@@ -172,7 +172,8 @@ pub struct Append {
     pub past_pivot: bool,
 }
 
-/// What an operator does to a run that no worker holds.
+/// What an operator does to a run that no worker holds; or, to whatever run, an answer to what a person was asked: entries about
+/// effects that ask for an approval, and no change of the run.
 #[derive(Debug, Clone)]
 pub struct OperatorAppend {
     /// The run.
@@ -331,7 +332,8 @@ pub trait Ledger: Send + Sync + 'static {
     async fn append(&self, append: Append) -> Result<Head, LedgerError>;
 
     /// Writes a person's decision about a run that no worker holds; raises the fencing token, so that nothing older can
-    /// write after it.
+    /// write after it. An answer to what a person was asked is written whoever holds the run, under its current token, and
+    /// whatever was written since it was read; it changes nothing about the run, which is to be woken ([`Ledger::wake`]).
     ///
     /// # Errors
     /// [`LedgerError::State`] when a worker holds the run, the chain has grown since, the run would become `running`, or

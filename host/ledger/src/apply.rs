@@ -258,13 +258,16 @@ impl Batch<'_> {
         let run = &write.run;
         let Some(mut lock) = self.lock(run)? else { return Err(rules::absent("run", run).into()) };
         let now = self.now().await?;
-        if lock.state == RunState::Running && lock.lease_until.is_some_and(|until| until > now) {
-            return Err(rules::refused(run, lock.state, rules::HELD).into());
+        if !rules::is_answer(write) {
+            if lock.state == RunState::Running && lock.lease_until.is_some_and(|until| until > now)
+            {
+                return Err(rules::refused(run, lock.state, rules::HELD).into());
+            }
+            if lock.head != expected_head {
+                return Err(rules::refused(run, lock.state, rules::GROWN).into());
+            }
+            lock.fence = Fence(lock.fence.0 + 1);
         }
-        if lock.head != expected_head {
-            return Err(rules::refused(run, lock.state, rules::GROWN).into());
-        }
-        lock.fence = Fence(lock.fence.0 + 1);
         let fence = lock.fence;
         let staged = self.seal(write, fence, &mut lock)?;
         if let Some(change) = &write.change {

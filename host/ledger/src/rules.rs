@@ -18,7 +18,7 @@ pub(crate) const GROWN: &str =
 pub(crate) const NOT_TO_RUNNING: &str =
     "a decision leaves a run ready, waiting, halted or ended; only a claim makes it running";
 pub(crate) const OVER: &str = "it is over";
-pub(crate) const STUCK: &str = "it is stuck, and a person decides: `twice runs release` has it tried again, `twice runs resolve` says that it is settled";
+pub(crate) const STUCK: &str = "a person decides about it: `twice runs release` has it tried again, `twice runs resolve` says that it is settled";
 pub(crate) const POISON: &str = "release it first; until then it is not loaded";
 pub(crate) const NOT_OVER: &str = "only a run that is over is removed";
 pub(crate) const PARENT_MAY_ASK: &str = "the run that started it may still ask what became of it: that one has to be completed, or removed first";
@@ -109,6 +109,15 @@ pub(crate) fn refuse_new(write: &Write, past_pivot: bool) -> Result<(), LedgerEr
         return Err(LedgerError::Cancelled { run: write.run.clone() });
     }
     Ok(())
+}
+
+/// Whether a write is an answer to what a person was asked, and nothing else: it rests on that question alone, so that it does not
+/// matter who holds the run, or how far it has come meanwhile.
+pub(crate) fn is_answer(write: &Write) -> bool {
+    let about_effects =
+        write.entries.iter().all(|ready| matches!(ready.entry.content, Content::Effect { .. }));
+    let asked = !write.effects.is_empty() && write.effects.iter().all(|e| e.approves.is_some());
+    write.change.is_none() && about_effects && asked
 }
 
 /// Whether a run would be left to wait by one who does not know that it is to be cancelled.

@@ -2,13 +2,15 @@
 
 use clap::Args;
 
+use super::given;
+
 use crate::engine::operator::Decision;
 
 /// Who decides.
 #[derive(Debug, Args)]
 pub(super) struct Decider {
     /// Who decides (default: the user of this process)
-    #[arg(long, env = "USER", value_name = "NAME")]
+    #[arg(long, env = "USER", value_name = "NAME", value_parser = given::person)]
     by: Option<String>,
 }
 

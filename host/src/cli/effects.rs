@@ -328,6 +328,7 @@ async fn fates(
             if let Some(fate) = fate {
                 let word = match fate {
                     Fate::Undone => "undone",
+                    Fate::Settled => "settled",
                     Fate::Open => "open",
                     Fate::Stuck => "stuck",
                     Fate::Stays => "stays",
@@ -345,6 +346,7 @@ fn undoing(effect: &EffectView) -> String {
         (Some(undone), _) => format!("of {}", &undone[..16]),
         (None, Some("open")) => "to be undone".to_owned(),
         (None, Some("stuck")) => "could not be undone".to_owned(),
+        (None, Some("settled")) => "settled by a person".to_owned(),
         (None, word) => word.unwrap_or_default().to_owned(),
     }
 }

@@ -119,6 +119,14 @@ pub(super) fn json(text: &str) -> Result<Value, String> {
         .map_err(|problem| format!("not strict JSON: {problem}"))
 }
 
+/// A name that says something.
+pub(super) fn person(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("say who; it is recorded for whoever audits this run".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// A reason that says something.
 pub(super) fn reason(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {

@@ -171,6 +171,7 @@ fn node_document(node: &Node, shown: Option<&Shown>) -> Value {
             "undoing": shown.undoing.as_ref().map(|undoing| json!({
                 "effects": undoing.effects,
                 "undone": undoing.undone,
+                "settled": undoing.settled,
                 "open": undoing.open,
                 "stuck": undoing.stuck,
             })),

@@ -32,7 +32,8 @@ pub(super) async fn fates(
         // What it waits for is no matter here: it is yet to be undone.
         match saga::next(effect, undos, resolved, record.updated_at) {
             Next::Settled(Settled::NotHappened) => None,
-            Next::Settled(Settled::Undone | Settled::ByPerson) => Some(Fate::Undone),
+            Next::Settled(Settled::Undone) => Some(Fate::Undone),
+            Next::Settled(Settled::ByPerson) => Some(Fate::Settled),
             Next::Settled(Settled::Stays) => Some(Fate::Stays),
             Next::Stuck { .. } => Some(Fate::Stuck),
             Next::Propose { .. } if is_stuck(effect) => Some(Fate::Stuck),

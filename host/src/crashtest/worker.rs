@@ -126,8 +126,11 @@ pub async fn work(config: &WorkerConfig) -> Result<RunEnd, CrashtestError> {
             end = engine.resume(&run, true).await?;
         }
         let RunEnd::Waiting { until, why } = &end else { break };
-        // Time does not change what only a person can.
+        // Time does not change what only a person can; who answered one question is asked the next.
         if why.starts_with(NEEDS_PERSON) {
+            if granted || others.taken > 0 {
+                continue;
+            }
             break;
         }
         let now = clock.now();

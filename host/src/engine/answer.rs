@@ -1,17 +1,23 @@
 //! What a person answers who is asked for an approval.
 
+use std::collections::BTreeSet;
+
 use twice_core::approval::{self, Answer, NotOpen};
 use twice_core::effect::Effect;
-use twice_core::ids::EffectId;
+use twice_core::event::Source;
+use twice_core::ids::{EffectId, RunId};
+use twice_core::limits::PAGE_MAX;
+use twice_ledger::{EffectFilter, Ledger, LedgerError, RunRecord, progress_of};
 
-use super::Engine;
 use super::operator::{Decision, DecisionError, add, not_now};
+use super::{Engine, EngineError};
 
 impl Engine {
-    /// Records a person's answer to an approval, which may be named by the effect that waits for it; its run is due again at once.
+    /// Records a person's answer to an approval, which may be named by the effect that waits for it, whoever holds its run. The run
+    /// is due at once, or its worker hears of it.
     ///
     /// # Errors
-    /// [`DecisionError::NotNow`] when nothing is asked of a person about that effect, or not any more.
+    /// [`DecisionError::NotNow`], [`DecisionError::NotAsked`] when nothing is asked of a person about that effect, or not any more.
     pub async fn answer(
         &self,
         id: &EffectId,
@@ -27,21 +33,84 @@ impl Engine {
             }
         };
         let at = self.parts.clock.now();
+        self.refuse_in_vain(&approval, &run).await?;
         let Decision { who, why } = decision;
         let event = approval::answer(&approval, answer, who, why, at).map_err(|problem| {
-            let rule = match problem {
+            let how = match problem {
                 NotOpen::NoApproval => {
-                    "it needs no approval; `twice approvals list` shows what is asked"
+                    let rule = "it needs no approval; `twice approvals list` shows what is asked";
+                    return not_now(&approval, rule);
                 }
-                NotOpen::Answered => {
-                    "it is not open any more; `twice effects show` tells how it ended"
-                }
-                NotOpen::Expired => "it has expired, and its effect will not be sent",
+                NotOpen::Answered => ended(&approval),
+                NotOpen::Expired => "expired, so that its effect will not be sent".to_owned(),
             };
-            not_now(&approval, rule)
+            DecisionError::NotAsked { approval: approval.id.clone(), how }
         })?;
         let mut entries = Vec::new();
         add(&mut approval, &mut entries, run.fence, at, event)?;
-        self.decide(&run, approval, entries, decision).await
+        self.write_decision(&run, entries, vec![approval.clone()], decision, None, at).await?;
+        self.ledger().wake(&run.id).await.map_err(EngineError::from)?;
+        Ok(approval)
+    }
+
+    /// Refuses an answer that cannot count any more, as the run does not go on.
+    async fn refuse_in_vain(
+        &self,
+        approval: &Effect,
+        run: &RunRecord,
+    ) -> Result<(), DecisionError> {
+        let Some(of) = &approval.proposal.approves else { return Ok(()) };
+        let of = self.ledger().effect(of).await?;
+        let undoes = of.is_some_and(|effect| effect.proposal.undoes.is_some());
+        if approval.state.is_final() || undoes {
+            return Ok(());
+        }
+        let going_back = progress_of(&**self.ledger(), run).await?.compensating.is_some();
+        if run.cancel.is_some() || going_back || run.state.is_final() {
+            let how = "not needed any more, as its run does not go on".to_owned();
+            return Err(DecisionError::NotAsked { approval: approval.id.clone(), how });
+        }
+        Ok(())
+    }
+}
+
+/// How an approval ended, as the end of a sentence.
+fn ended(approval: &Effect) -> String {
+    let receipt = approval.receipt.as_ref().map(|receipt| &receipt.source);
+    let failure = approval.failure.as_ref();
+    let source = receipt.or_else(|| failure.and_then(|failure| failure.source.as_ref()));
+    let at = approval.answered_at.unwrap_or(approval.updated_at);
+    match (source, failure) {
+        (Some(Source::Operator { who, evidence }), failure) => {
+            let word = if failure.is_some() { "refused" } else { "granted" };
+            format!("{word} by {who} at {at}: {evidence}")
+        }
+        (_, Some(failure)) => format!("over since {at}: {}", failure.message),
+        (_, None) => "over".to_owned(),
+    }
+}
+
+/// Which of these approvals are not open any more, by the ledger.
+pub(super) async fn answered(
+    ledger: &dyn Ledger,
+    run: &RunId,
+    mut asked: BTreeSet<EffectId>,
+) -> Result<BTreeSet<EffectId>, LedgerError> {
+    let mut filter = EffectFilter {
+        run: Some(run.clone()),
+        waiting: true,
+        approvals: true,
+        limit: PAGE_MAX,
+        ..EffectFilter::default()
+    };
+    loop {
+        let page = ledger.effects(&filter).await?;
+        for row in &page {
+            asked.remove(&row.id);
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE_MAX as usize => filter.after = Some(last.id.clone()),
+            Some(_) | None => return Ok(asked),
+        }
     }
 }

@@ -31,7 +31,8 @@ pub(super) fn authorize(
 ) -> Result<Authorized, EngineError> {
     let Some(effect) = session.effect(id) else { return Ok(Authorized::Decided) };
     let request_hash = effect.proposal.request_hash.clone();
-    let policy = match slot.permission(&effect.proposal.args, || session.state()) {
+    let (args, object) = (&effect.proposal.args, &effect.proposal.identity.object);
+    let policy = match slot.permission(args, object.as_deref(), || session.state()) {
         Permission::Permitted(policy) => policy,
         Permission::Refused { policy, message } => {
             let denied = EffectEvent::Failed(Failure {
@@ -57,6 +58,7 @@ pub(super) fn authorize(
         Next::Refused(failure) => session.record(id, EffectEvent::Failed(failure))?,
         Next::Wait { until, why } => {
             let why = format!("{NEEDS_PERSON}: {why}");
+            session.wait_for_answer(asked, session.step.clone());
             return Ok(Authorized::Waits(Stop::Wait { until, why }));
         }
         Next::Expire => {

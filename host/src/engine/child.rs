@@ -255,7 +255,8 @@ pub(super) async fn wake_if_over(ledger: &dyn Ledger, run: &RunId, children: BTr
     }
 }
 
-async fn wake(ledger: &dyn Ledger, run: &RunId) {
+/// Makes a run that waits due at once.
+pub(super) async fn wake(ledger: &dyn Ledger, run: &RunId) {
     if let Err(problem) = ledger.wake(run).await {
         tracing::debug!(%run, %problem, "a run that waits for its child could not be woken");
     }

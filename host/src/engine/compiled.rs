@@ -216,26 +216,37 @@ impl CompiledSlot {
     /// The approval that a request with these args needs in this state, which is made only where a condition can look at it. One
     /// that cannot be decided is needed.
     #[must_use]
-    pub fn approval(&self, args: &Value, state: impl FnOnce() -> Value) -> Option<Required> {
+    pub fn approval(
+        &self,
+        args: &Value,
+        object: Option<&str>,
+        state: impl FnOnce() -> Value,
+    ) -> Option<Required> {
         let declared = self.slot.approve.as_ref()?;
         let text = declared.when.clone().unwrap_or_default();
-        let policy = match self.approve_when.as_ref().map(|when| when.permits(args, &state())) {
-            None => "demanded by the workflow".to_owned(),
-            Some(Ok(false)) => return None,
-            Some(Ok(true)) => text,
-            Some(Err(problem)) => format!("`{text}` could not be evaluated: {problem}"),
-        };
+        let policy =
+            match self.approve_when.as_ref().map(|when| when.permits(args, &state(), object)) {
+                None => "demanded by the workflow".to_owned(),
+                Some(Ok(false)) => return None,
+                Some(Ok(true)) => text,
+                Some(Err(problem)) => format!("`{text}` could not be evaluated: {problem}"),
+            };
         Some(Required { by: declared.by.clone(), expires_ms: declared.expires_ms, policy })
     }
 
     /// Whether the slot's policy permits these args in this state, which is made only for a policy that can look at it.
     #[must_use]
-    pub fn permission(&self, args: &Value, state: impl FnOnce() -> Value) -> Permission {
+    pub fn permission(
+        &self,
+        args: &Value,
+        object: Option<&str>,
+        state: impl FnOnce() -> Value,
+    ) -> Permission {
         let Some(policy) = &self.policy else {
             return Permission::Permitted("granted by the workflow".to_owned());
         };
         let text = self.slot.allow.clone().unwrap_or_default();
-        match policy.permits(args, &state()) {
+        match policy.permits(args, &state(), object) {
             Ok(true) => Permission::Permitted(text),
             Ok(false) => Permission::Refused {
                 message: format!(

@@ -56,6 +56,14 @@ pub enum DecisionError {
         /// What could be decided, and when.
         rule: &'static str,
     },
+    /// An approval is not open any more.
+    #[error("approval {approval} is {how}")]
+    NotAsked {
+        /// The approval.
+        approval: EffectId,
+        /// How it stands.
+        how: String,
+    },
     /// The run is not stuck at that effect.
     #[error(
         "run {run} is not stuck at effect {effect}, but at {}; nothing was recorded\nfix: `twice runs resolve {run} --effect {} --reason 'EVIDENCE'`",
@@ -242,12 +250,19 @@ impl Engine {
             );
         }
         if is_undone(&*self.parts.ledger, id).await? {
+            if run.state == RunState::Stuck {
+                return refuse(
+                    "it is on its way back: `twice runs release` has what could not be undone tried again, `twice runs resolve` says that it is settled otherwise",
+                );
+            }
             return refuse(
                 "what it did is undone, or was begun to be, so that there is nothing to go on from; start a new run",
             );
         }
         let at = self.parts.clock.now();
-        let failed = failed_effects(&*self.parts.ledger, id).await?;
+        let mut failed = failed_effects(&*self.parts.ledger, id).await?;
+        // What asked a person, or undid something, is asked for anew with what it was for.
+        failed.retain(|effect| effect.proposal.is_of_node());
         let (entries, effects) = renewals(failed, run.fence, decision, at)?;
         let renewed = effects.len();
         let event = Some(retried(decision));

@@ -79,7 +79,8 @@ pub(super) fn propose(
         generation: 1,
     };
     let compensation = freeze(session, slot, &identity, &args)?;
-    let approval = slot.approval(&args, || session.state()).map(Box::new);
+    let object = identity.object.as_deref();
+    let approval = slot.approval(&args, object, || session.state()).map(Box::new);
     Ok(Proposal { compensation, approval, ..with_identity(identity, &session.step, slot, args) })
 }
 
@@ -145,7 +146,7 @@ pub(super) fn propose_undo(
     let identity = &effect.proposal.identity;
     let identity = identity.compensation(&compensation.tool, &compensation.operation, attempt);
     let undoes = Some(effect.id.clone());
-    let approval = undo.approval(&args, state).map(Box::new);
+    let approval = undo.approval(&args, identity.object.as_deref(), state).map(Box::new);
     let mut proposal = with_identity(identity, &effect.proposal.step(), undo, args);
     if mutation::is("undo-under-its-key") {
         proposal.provider_key.clone_from(&effect.proposal.provider_key);

@@ -215,6 +215,10 @@ async fn park(session: &Session, until: Timestamp, why: String) -> Result<RunEnd
     session.leave(RunState::Waiting, Some(why.clone()), Some(until), None).await?;
     session.boundaries.pass(Boundary::AfterPark);
     child::wake_if_over(session.ledger(), session.id(), session.awaited()).await;
+    // An answer that came while the run was held found nobody to wake.
+    if session.hear_of_answers().await.is_ok_and(|steps| !steps.is_empty()) {
+        child::wake(session.ledger(), session.id()).await;
+    }
     Ok(RunEnd::Waiting { until, why })
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -28,6 +28,8 @@ use super::{EngineError, ending};
 const BRANCHES_MAX: usize = 8;
 /// Shortest sleep before a step that waits is looked at again while others run.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How often the ledger is asked for answers of people that steps wait for, while others are under way.
+const ANSWERS_LOOK: Duration = Duration::from_secs(1);
 
 /// Why the executor lets go of a run.
 pub(super) enum Outcome {
@@ -73,6 +75,8 @@ pub(super) struct Schedule<'e> {
     expired: BTreeSet<StepId>,
     /// When the next step is too late that has not ended.
     deadline: Option<Timestamp>,
+    /// When the ledger was last asked for answers of people.
+    answers_at: Instant,
 }
 
 impl<'e> Schedule<'e> {
@@ -88,6 +92,7 @@ impl<'e> Schedule<'e> {
             early,
             expired: BTreeSet::new(),
             deadline: None,
+            answers_at: Instant::now(),
         }
     }
 
@@ -116,6 +121,12 @@ impl<'e> Schedule<'e> {
     async fn look(&mut self) -> Result<Look, EngineError> {
         self.steps.session.hear_of_cancel().await?;
         if !self.tasks.is_empty() {
+            if self.answers_at.elapsed() >= ANSWERS_LOOK {
+                self.answers_at = Instant::now();
+                for step in self.steps.session.hear_of_answers().await? {
+                    self.stopped.remove(&step);
+                }
+            }
             let now = self.steps.session.now();
             let expired = &mut self.expired;
             self.stopped.retain(|id, stop| {
@@ -288,7 +299,11 @@ impl<'e> Schedule<'e> {
         });
         let first = instants.chain(self.deadline).min()?;
         let left = Duration::from_millis(first.ms_since(self.steps.session.now()));
-        Some(left.max(LOOK_AGAIN))
+        let most = match self.steps.session.asked().is_empty() {
+            true => Duration::MAX,
+            false => ANSWERS_LOOK,
+        };
+        Some(left.min(most).max(LOOK_AGAIN))
     }
 }
 

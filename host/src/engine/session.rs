@@ -21,6 +21,7 @@ use twice_core::transition::Illegal;
 use twice_ledger::{Cancel, Ledger, LedgerError, Recorded, RunChange, RunRecord, effects_of};
 use twice_workflow::plan::{self, Facts, Plan};
 
+use super::answer;
 use super::boundary::Boundaries;
 use super::compiled::Compiled;
 use super::error::EngineError;
@@ -58,6 +59,8 @@ pub(super) struct Session {
     pub(super) locks: HeldLocks,
     /// Children that were not over when their effects were looked at.
     awaited: Mutex<BTreeSet<RunId>>,
+    /// Approvals that were not answered when they were looked at, by the step that waits for them.
+    asked: Mutex<BTreeMap<EffectId, StepId>>,
 }
 
 /// The receipts of a visit by slot, each as `{ "external_id": …, "result": … }`.
@@ -102,6 +105,7 @@ impl Session {
             receipts: Mutex::default(),
             locks: HeldLocks::default(),
             awaited: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
@@ -136,6 +140,30 @@ impl Session {
     /// The children that were not over when their effects were looked at.
     pub(super) fn awaited(&self) -> BTreeSet<RunId> {
         lock(&self.awaited).clone()
+    }
+
+    /// Takes in that a step waits for an answer to that approval.
+    pub(super) fn wait_for_answer(&self, approval: EffectId, step: StepId) {
+        lock(&self.asked).insert(approval, step);
+    }
+
+    /// The approvals that steps wait for.
+    pub(super) fn asked(&self) -> BTreeSet<EffectId> {
+        lock(&self.asked).keys().cloned().collect()
+    }
+
+    /// The steps that wait for approvals which were answered meanwhile. Each is told once.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn hear_of_answers(&self) -> Result<Vec<StepId>, EngineError> {
+        let asked = self.asked();
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let answered = answer::answered(self.ledger(), self.id(), asked).await?;
+        let mut asked = lock(&self.asked);
+        Ok(answered.iter().filter_map(|approval| asked.remove(approval)).collect())
     }
 
     /// The host's clock.

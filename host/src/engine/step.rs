@@ -187,7 +187,7 @@ pub(super) async fn settle(
 ) -> Result<Option<Stop>, EngineError> {
     let mut session = context.session(session, id, None);
     load(&mut session).await?;
-    let unsent = |_: &EffectId| "the run failed before it was sent";
+    let unsent = |_: &EffectId| "the run did not go on before it was sent";
     settle_outstanding(&mut session, &context, unsent).await
 }
 
@@ -353,6 +353,7 @@ async fn settle_outstanding(
             }),
         )?;
     }
+    session.hear_answers().await?;
     authorize::void_approvals(session)?;
     Ok(None)
 }

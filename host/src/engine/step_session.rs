@@ -63,6 +63,22 @@ impl StepSession {
         Ok(())
     }
 
+    /// Reads again how the approvals stand that nobody had answered: people answer whoever holds the run.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn hear_answers(&mut self) -> Result<(), EngineError> {
+        let asks =
+            |effect: &&Effect| effect.proposal.approves.is_some() && !effect.state.is_final();
+        let open: Vec<EffectId> = self.all_effects().filter(asks).map(|e| e.id.clone()).collect();
+        for id in open {
+            if let Some(effect) = self.session.shared_effect(&id).await? {
+                self.effects.insert(id, effect);
+            }
+        }
+        Ok(())
+    }
+
     /// An effect of this step.
     #[must_use]
     pub(super) fn effect(&self, id: &EffectId) -> Option<&Effect> {

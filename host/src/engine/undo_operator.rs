@@ -21,7 +21,7 @@ impl Engine {
     pub async fn cancel(&self, id: &RunId, decision: &Decision) -> Result<RunRecord, EngineError> {
         let run = self.record(id).await?;
         self.refuse_secrets_of(&run, decision).await?;
-        if matches!(self.way_back(&run).await?, WayBack::Closed(_)) {
+        if !run.state.is_final() && matches!(self.way_back(&run).await?, WayBack::Closed(_)) {
             return Err(refused(&run, "it has passed its point of no return, and can only go on"));
         }
         let cancel = Cancel { who: decision.who.clone(), why: decision.why.clone() };

@@ -38,7 +38,7 @@ pub struct EffectView {
     pub undoes: Option<String>,
     /// The effect that it asks a person's approval of, if it does.
     pub approves: Option<String>,
-    /// What has become of its own undoing, where its run does not go on and it may have happened: `undone` (also by a person),
+    /// What has become of its own undoing, where its run does not go on and it may have happened: `undone`, `settled` (by a person),
     /// `open`, `stuck`, or `stays` where the workflow does not say how to undo it.
     pub undoing: Option<&'static str>,
     /// How many attempts were made.

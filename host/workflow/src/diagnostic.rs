@@ -131,6 +131,8 @@ codes! {
     Lock = "TW2127", Error;
     /// Workflows that start each other.
     ChildCycle = "TW2128", Error;
+    /// A slot for the elements of an array whose policy does not tell them apart.
+    ElementUnchecked = "TW2129", Warning;
     /// A secret written into a file.
     SecretLiteral = "TW2201", Error;
     /// A template that cannot be filled.

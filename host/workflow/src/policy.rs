@@ -1,4 +1,4 @@
-//! Policies: CEL expressions over `args` and `state` that permit a request or deny it.
+//! Policies: CEL expressions over `args`, `object` and `state` that permit a request or deny it.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::expression::Expression;
 pub use crate::expression::ExpressionError as PolicyError;
 
 /// The variables a policy may name.
-pub const VARIABLES: [&str; 2] = ["args", "state"];
+pub const VARIABLES: [&str; 3] = ["args", "state", "object"];
 
 /// A compiled policy.
 #[derive(Debug)]
@@ -43,11 +43,18 @@ impl Policy {
         self.0.constant().map(of)
     }
 
-    /// Whether the expression permits a request. `state` is what the node was started with: `input` and `nodes`.
+    /// Whether the expression permits a request. `state` is what the node was started with: `input` and `nodes`; `object` the
+    /// business object that it is about, as the workflow found it, or null.
     ///
     /// # Errors
     /// [`PolicyError`] when it cannot be decided; that is a denial, for the reason given.
-    pub fn permits(&self, args: &Value, state: &Value) -> Result<bool, PolicyError> {
-        self.0.decide(&[args, state])
+    pub fn permits(
+        &self,
+        args: &Value,
+        state: &Value,
+        object: Option<&str>,
+    ) -> Result<bool, PolicyError> {
+        let object = object.map_or(Value::Null, Value::from);
+        self.0.decide(&[args, state, &object])
     }
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use serde_json::json;
 use twice::engine::RunEnd;
 use twice::engine::operator::{Decision, Finding};
+use twice_core::approval::Answer;
 use twice_core::effect::State;
 use twice_core::event::RunEvent;
 use twice_core::ids::EffectId;
+use twice_ledger::EffectFilter;
 use twice_provider_sim::{Fault, Switch};
-use twice_tests::host::{Host, Pace, Setup};
+use twice_tests::host::{Host, Pace, Setup, run_id};
 
 use super::run;
 use super::tools::{Class, WINDOWS, ask, order, payments, refund_slot, workflow};
@@ -51,6 +53,65 @@ fn a_second_workflow_adopts_the_receipt_of_the_first() {
         assert_eq!(adopted(&host.run_events("run-2").await), [effect.id]);
         assert!(host.listed("run-2").await.is_empty());
         assert_eq!(host.counted("refund").await.requests, 1);
+    });
+}
+
+/// What was called off, or refused, before anything of it was sent says nothing about another run.
+#[test]
+fn a_second_run_asks_anew_for_what_the_first_never_sent() {
+    run(async {
+        let approve = "scope = \"object\"\napprove = { by = \"finance\", expires = \"24h\" }";
+        let slot = refund_slot("refund", approve);
+        let text = workflow("returns", "", &[&slot]);
+        let host =
+            Host::start(Setup::new(&[&text]).tool(payments(Class::KeyLookup, WINDOWS))).await;
+        let input = || order("order-1", vec![ask("refund", "order-1", 1_000)]);
+        let ada = || Decision { who: "ada".to_owned(), why: "changed her mind".to_owned() };
+        let asked = |id: &'static str| {
+            let host = &host;
+            async move {
+                let end = host.run_of("returns", id, input()).await;
+                assert!(matches!(end, RunEnd::Waiting { .. }), "{end:?}");
+                let filter =
+                    EffectFilter { approvals: true, waiting: true, ..EffectFilter::default() };
+                host.ledger.effects(&filter).await.unwrap().remove(0).id
+            }
+        };
+        asked("run-1").await;
+        host.engine.cancel(&run_id("run-1"), &ada()).await.unwrap();
+        assert!(matches!(host.finish_due("run-1").await, RunEnd::Cancelled { .. }));
+        let second = asked("run-2").await;
+        host.engine.answer(&second, Answer::Refuse, &ada()).await.unwrap();
+        host.finish_due("run-2").await;
+        let third = asked("run-3").await;
+        host.engine.answer(&third, Answer::Grant, &ada()).await.unwrap();
+        assert!(matches!(host.finish_due("run-3").await, RunEnd::Completed(_)));
+        let last = host.run_of("returns", "run-4", input()).await;
+        assert!(matches!(last, RunEnd::Completed(_)), "{last:?}");
+        assert_eq!(adopted(&host.run_events("run-4").await).len(), 1);
+        assert_eq!(host.counted("refund").await.requests, 1);
+    });
+}
+
+#[test]
+fn what_was_tried_again_by_order_is_what_other_runs_adopt() {
+    run(async {
+        let declined = Switch::new(Fault::Decline402).times(1);
+        let host = Host::start(shared(Class::KeyLookup).switches([declined])).await;
+        let must = || {
+            let mut step = ask("refund", "order-1", 1_000);
+            step["must"] = json!(true);
+            order("order-1", vec![step])
+        };
+        let first = host.run_of("returns", "run-1", must()).await;
+        assert!(matches!(first, RunEnd::Failed { .. }), "{first:?}");
+        let decision = Decision { who: "ada".to_owned(), why: "the card is good now".to_owned() };
+        host.engine.retry(&run_id("run-1"), &decision).await.unwrap();
+        assert!(matches!(host.finish_due("run-1").await, RunEnd::Completed(_)));
+        let second = host.run_of("returns", "run-2", must()).await;
+        assert!(matches!(second, RunEnd::Completed(_)), "{second:?}");
+        assert_eq!(host.counted("refund").await.effects, 1);
+        assert_eq!(host.counted("refund").await.requests, 2);
     });
 }
 

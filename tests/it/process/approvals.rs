@@ -71,6 +71,19 @@ fn an_undo_is_granted_as_the_run_says_and_the_books_agree() {
     stage.check_resumed_again();
 }
 
+/// Whoever left the run so: that is not what a queue has to be drained of.
+#[test]
+fn a_worker_until_idle_does_not_wait_for_people() {
+    let stage = stage();
+    let open = asked(&stage);
+    stage.project.ok(&["worker", "--until-idle"]);
+    assert_eq!(asked(&stage), open);
+    let grant = ["approvals", "grant", open["approval_id"].as_str().unwrap(), "--reason", "fine"];
+    stage.project.ok(&grant);
+    stage.project.ok(&["worker", "--until-idle"]);
+    stage.check("failed", &fates(UNSHIPPED, [Fate::Undone, Fate::Undone, Fate::Failed]));
+}
+
 #[test]
 fn an_undo_that_is_refused_leaves_the_run_stuck_and_says_by_whom() {
     let stage = stage();

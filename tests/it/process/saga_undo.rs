@@ -140,8 +140,14 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck() {
     check_drawn(&stage, &["✗ ship  failed", "○ capture  not reached"]);
     let drawn = stage.project.json(&["graph", "order", "--run", RUN]);
     let undoing = |at: usize| drawn["nodes"][at]["progress"]["undoing"].clone();
-    assert_eq!(undoing(0), json!({ "effects": 1, "undone": 0, "open": 0, "stuck": [key] }));
-    assert_eq!(undoing(1), json!({ "effects": 1, "undone": 1, "open": 0, "stuck": [] }));
+    assert_eq!(
+        undoing(0),
+        json!({ "effects": 1, "undone": 0, "settled": 0, "open": 0, "stuck": [key] })
+    );
+    assert_eq!(
+        undoing(1),
+        json!({ "effects": 1, "undone": 1, "settled": 0, "open": 0, "stuck": [] })
+    );
     assert_eq!(undoing(2), Value::Null);
     let listed = stage.project.json(&["effects", "list", "--run", RUN]);
     let listed = listed.as_array().unwrap().iter();
@@ -180,6 +186,13 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck() {
     ]);
     let ended = project.twice(&["runs", "resume", RUN]);
     assert!(ended.stdout.contains("1 effect(s) undone, 1 settled by a person"), "{ended}");
+    let listed = project.json(&["effects", "list", "--run", RUN]);
+    let word = |id: &str| {
+        let listed = listed.as_array().unwrap().iter();
+        listed.clone().find(|effect| effect["effect_id"] == id).unwrap()["undoing"].clone()
+    };
+    assert_eq!((word(&stuck_at), word(&other)), (json!("settled"), json!("undone")));
+    check_drawn(&stage, &["0 of 1 effect undone, 1 settled by a person"]);
     let settled = &project.json(&["effects", "show", &stuck_at])["decisions"];
     assert_eq!(
         (&settled[0]["who"], &settled[0]["why"]),

@@ -201,6 +201,51 @@ async fn a_person_settles_an_effect() {
 }
 
 #[tokio::test]
+async fn an_answer_is_written_whoever_holds_the_run_and_nothing_else_is() {
+    for backend in all().await {
+        let claim = backend.start_claimed("r1").await;
+        let run = claim.run.id.clone();
+        let story = |slot: &str| Story::of_run(&run, slot, claim.fence, backend.at());
+        let mut asked = story("asked").settled_here().approving().requested(backend.at());
+        backend.ledger.append(asked.write(&claim)).await.unwrap();
+        let stale = backend.head("r1").await;
+        let mut other = story("other").requested(backend.at());
+        backend.ledger.append(other.write(&claim)).await.unwrap();
+
+        let decision = |story: &mut Story, run_change| OperatorAppend {
+            run: run.clone(),
+            entries: story.take_entries(),
+            effects: vec![story.effect.clone()],
+            run_change,
+            expected_head: stale,
+        };
+        // Neither something else, nor what comes with a change of the run.
+        let mut unasked = other.clone().confirmed(json!(1), backend.at());
+        let refused = backend.ledger.append_as_operator(decision(&mut unasked, None)).await;
+        assert!(matches!(refused, Err(LedgerError::State { .. })), "{}: {refused:?}", backend.name);
+        let mut granted = asked.clone().confirmed(json!(1), backend.at());
+        let change = Some(change(RunState::Ready, None));
+        let refused =
+            backend.ledger.append_as_operator(decision(&mut granted.clone(), change)).await;
+        assert!(matches!(refused, Err(LedgerError::State { .. })), "{}: {refused:?}", backend.name);
+
+        let mut again = granted.clone();
+        backend.ledger.append_as_operator(decision(&mut granted, None)).await.unwrap();
+        let found = backend.ledger.effect(&granted.effect.id).await.unwrap();
+        assert_eq!(found.as_ref(), Some(&granted.effect), "{}", backend.name);
+        let twice = backend.ledger.append_as_operator(decision(&mut again, None)).await;
+        assert!(matches!(twice, Err(LedgerError::State { .. })), "{}: {twice:?}", backend.name);
+        // The worker keeps its run, and cannot settle what is settled.
+        let mut other = other.confirmed(json!(1), backend.at());
+        backend.ledger.append(other.write(&claim)).await.unwrap();
+        let mut void = asked.failed("void", backend.at());
+        let late = backend.ledger.append(void.write(&claim)).await;
+        assert!(matches!(late, Err(LedgerError::State { .. })), "{}: {late:?}", backend.name);
+        backend.chain("r1").await;
+    }
+}
+
+#[tokio::test]
 async fn an_observation_is_kept_whoever_holds_the_run_and_changes_nothing() {
     for backend in all().await {
         let claim = backend.start_claimed("r1").await;

@@ -22,7 +22,7 @@ fn prune(run: &str, head: Head) -> Prune {
 }
 
 impl Backend {
-    async fn head(&self, run: &str) -> Head {
+    pub(crate) async fn head(&self, run: &str) -> Head {
         self.ledger.head(&run_id(run)).await.unwrap()
     }
 

@@ -11,7 +11,7 @@ use twice_core::run::RunState;
 
 pub use self::mermaid::mermaid;
 pub use self::terminal::{Line, Span, terminal};
-use crate::model::{Exhausted, Join, Node, Slot, Workflow};
+use crate::model::{Approve, Exhausted, Join, Node, Slot, Workflow};
 use crate::units::duration_text;
 
 /// Where the nodes of a run stand, as it is shown.
@@ -39,8 +39,10 @@ pub struct Shown {
 pub struct Undoing {
     /// How many happened, or may have.
     pub effects: usize,
-    /// How many of them are undone, or settled by a person.
+    /// How many of them are undone.
     pub undone: usize,
+    /// How many a person settled by other means.
+    pub settled: usize,
     /// How many are yet to be undone.
     pub open: usize,
     /// The keys of those at which the run is stuck.
@@ -63,8 +65,10 @@ pub struct Asked {
 /// What the way back has made of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is undone, or a person says that nothing is left to undo.
+    /// It is undone.
     Undone,
+    /// A person says that nothing is left to undo.
+    Settled,
     /// It is yet to be undone, or it is yet to be found out whether there is anything to undo.
     Open,
     /// It could not be undone, and the run is stuck at it.
@@ -80,12 +84,13 @@ impl Undoing {
             found.effects += 1;
             match fate {
                 Fate::Undone => found.undone += 1,
+                Fate::Settled => found.settled += 1,
                 Fate::Open => found.open += 1,
                 Fate::Stuck => found.stuck.push(effect.key.clone()),
                 Fate::Stays => {}
             }
         }
-        (found.undone + found.open + found.stuck.len() > 0).then_some(found)
+        (found.undone + found.settled + found.open + found.stuck.len() > 0).then_some(found)
     }
 
     /// The node in a word, on the way back.
@@ -110,11 +115,14 @@ impl Shown {
         if self.visit > 1 {
             text.push_str(&format!(", visit {}", self.visit));
         }
-        if let Some(Undoing { effects, undone, .. }) = &self.undoing
+        if let Some(Undoing { effects, undone, settled, .. }) = &self.undoing
             && (self.mark != Mark::Undone || undone < effects)
         {
             let many = if *effects == 1 { "effect" } else { "effects" };
             text.push_str(&format!(", {undone} of {effects} {many} undone"));
+            if *settled > 0 {
+                text.push_str(&format!(", {settled} settled by a person"));
+            }
         }
         text
     }
@@ -309,13 +317,21 @@ fn slot(slot: &Slot) -> String {
     if slot.pivot {
         text.push_str(", no way back");
     }
+    text.push_str(&approved(slot.approve.as_ref()));
     if let Some(compensation) = &slot.compensate {
         text.push_str(&format!(", undone by {}.{}", compensation.tool, compensation.operation));
+        text.push_str(&approved(compensation.approve.as_ref()));
     }
     if let Some(lock) = &slot.lock {
         text.push_str(&format!(", locks {}", lock.name));
     }
     text
+}
+
+fn approved(approve: Option<&Approve>) -> String {
+    let Some(Approve { when, by, .. }) = approve else { return String::new() };
+    let when = if when.is_some() { "may have to" } else { "has to" };
+    format!(" ({by} {when} approve)")
 }
 
 fn one_line(text: &str) -> String {

@@ -1,10 +1,11 @@
-//! Expressions of slots over `args` and `state`: whether they say anything, and whether what they name can be there.
+//! Expressions of slots over `args`, `object` and `state`: whether they say anything, and whether what they name can be there.
 
 use serde_json::Value;
 
 use super::named::Named;
 use super::{NodeDraft, SlotDraft, Surroundings};
 use crate::diagnostic::Code;
+use crate::model::Uses;
 use crate::policy::{Constant, Policy};
 use crate::read::{At, Table};
 
@@ -66,7 +67,19 @@ pub(super) fn read_as(table: &Table<'_>, key: &'static str, spoken: &Expression)
     }
     let Some(text) = table.text(key) else { return Stated::Broken };
     match Policy::compile(&text.value) {
-        Ok(policy) => Stated::Policy(text, Box::new(policy)),
+        Ok(policy) => {
+            if let Some(got) = policy.expression().other_type() {
+                table.sink.report(
+                    text.place,
+                    Code::Expression,
+                    format!("`{}` gives a value of type {got}, not true or false", spoken.key),
+                    spoken.broken,
+                    format!("compare it: `{}`", spoken.example),
+                );
+                return Stated::Broken;
+            }
+            Stated::Policy(text, Box::new(policy))
+        }
         Err(error) => {
             table.sink.report(
                 text.place,
@@ -74,7 +87,7 @@ pub(super) fn read_as(table: &Table<'_>, key: &'static str, spoken: &Expression)
                 format!("`{}`: {error}", spoken.key),
                 spoken.broken,
                 format!(
-                    "write a CEL expression over `args` and `state`, for example `{}`",
+                    "write a CEL expression over `args`, `object` and `state`, for example `{}`",
                     spoken.example
                 ),
             );
@@ -90,8 +103,14 @@ pub(super) fn check(
     slot: &SlotDraft,
     args: Option<&Value>,
 ) {
-    if matches!(slot.allow, Stated::Nothing) {
-        report_none(around, slot);
+    match (&slot.allow, &slot.uses.value) {
+        (Stated::Nothing, _) => report_none(around, slot),
+        (Stated::Policy(text, policy), Uses::ForEach(_))
+            if policy.constant().is_none() && !names_object(policy) =>
+        {
+            report_unchecked(around, text);
+        }
+        (Stated::Policy(..) | Stated::Broken, _) => {}
     }
     check_stated(around, node, &slot.allow, args);
 }
@@ -137,6 +156,20 @@ pub(super) fn check_as(
             _ => {}
         }
     }
+}
+
+fn names_object(policy: &Policy) -> bool {
+    policy.expression().members().iter().any(|path| path[0] == "object")
+}
+
+fn report_unchecked(around: &Surroundings<'_>, text: &At<String>) {
+    around.sink.report(
+        text.place,
+        Code::ElementUnchecked,
+        "the slot is for each element of an array, and `allow` does not look at `object`",
+        "a node may send the args of one element as those of another, and do the same thing twice under two identities",
+        "compare them, for example `args.order_id == object && …`",
+    );
 }
 
 fn report_none(around: &Surroundings<'_>, slot: &SlotDraft) {

@@ -69,5 +69,18 @@ pub(super) fn check(
             "raise the node's `timeout`, or shorten `expires`",
         );
     }
+    if let Some(timeout) = around.timeout_ms.filter(|limit| waits && *limit < expires.value) {
+        around.sink.report(
+            expires.place,
+            Code::ShortTime,
+            format!(
+                "whoever is asked has {}, and a run of the workflow may take {}, waiting included",
+                duration_text(expires.value),
+                duration_text(timeout)
+            ),
+            "the run would be over before they have to answer",
+            "raise the workflow's `timeout`, or shorten `expires`",
+        );
+    }
     Some(Approve { when: draft.when.text(), by: by.value.clone(), expires_ms: expires.value })
 }

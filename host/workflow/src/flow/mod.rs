@@ -86,6 +86,8 @@ struct SlotDraft {
 struct Surroundings<'a> {
     sink: Sink<'a>,
     input: Option<&'a Value>,
+    /// How long a run may take. Milliseconds.
+    timeout_ms: Option<u64>,
     nodes: &'a [NodeDraft],
     /// Whether these are all the nodes of the file.
     complete: bool,
@@ -135,6 +137,7 @@ pub(crate) fn read(
     let around = Surroundings {
         sink,
         input: input_schema.as_ref(),
+        timeout_ms,
         nodes: &drafts,
         complete,
         relations: Relations::of(&drafts, &order),

@@ -19,7 +19,7 @@ fn check(rows: &[(&str, Value)], expect: Expect) {
     for (expression, args) in rows {
         let answer = match Policy::compile(expression) {
             Err(error) => format!("refused: {error}"),
-            Ok(policy) => match policy.permits(args, &state) {
+            Ok(policy) => match policy.permits(args, &state, Some("order-42")) {
                 Ok(permitted) => permitted.to_string(),
                 Err(error) => format!("denied: {error}"),
             },
@@ -47,6 +47,8 @@ fn permits_and_denies() {
             ("args.to in ['x', 'y'] && size(args.to) == 1", json!({ "to": "y" })),
             ("args.to.matches('^[a-z]+$')", json!({ "to": "abc" })),
             ("args.a.b[0].c == null", json!({ "a": { "b": [{ "c": null }] } })),
+            ("args.order_id == object", json!({ "order_id": "order-42" })),
+            ("args.order_id == object", json!({ "order_id": "order-43" })),
         ],
         expect![[r#"
             args.amount_cents <= state.input.paid_cents
@@ -73,6 +75,10 @@ fn permits_and_denies() {
               true
             args.a.b[0].c == null
               true
+            args.order_id == object
+              true
+            args.order_id == object
+              false
         "#]],
     );
 }
@@ -140,9 +146,9 @@ fn refuses_what_could_never_be_decided() {
             args.amount_cents <
               refused: the expression is not CEL: 1:20: Syntax error: mismatched input '<EOF>'
             amount_cents <= 5
-              refused: the expression names `amount_cents`, which does not exist; there are `args`, `state`
+              refused: the expression names `amount_cents`, which does not exist; there are `args`, `state`, `object`
             args.all(x, x == y)
-              refused: the expression names `y`, which does not exist; there are `args`, `state`
+              refused: the expression names `y`, which does not exist; there are `args`, `state`, `object`
             now() > 5
               refused: the expression calls `now`, which does not exist
             args.a.lowerAscii() == 'x'
@@ -150,7 +156,7 @@ fn refuses_what_could_never_be_decided() {
             timestamp.now() == 1
               refused: the expression calls `now`, which does not exist
             args.Foo{a: 1} == 1
-              refused: the expression names `args.Foo`, which does not exist; there are `args`, `state`
+              refused: the expression names `args.Foo`, which does not exist; there are `args`, `state`, `object`
             args.x.all(a, args.y.all(b, a == b))
               refused: the expression has a loop within a loop, the cost of which has no useful bound
             true && true && true && true && true && true && true && true
@@ -208,7 +214,7 @@ fn tells_what_it_depends_on() {
     // What is called constant is so, also where the rest cannot be evaluated.
     for (source, expected) in [("args.a == 1 || true", true), ("args.a == 1 && !true", false)] {
         let policy = Policy::compile(source).unwrap();
-        assert_eq!(policy.permits(&json!({}), &json!({})), Ok(expected), "{source}");
+        assert_eq!(policy.permits(&json!({}), &json!({}), None), Ok(expected), "{source}");
     }
 }
 
@@ -219,7 +225,7 @@ fn is_shared_between_threads() {
         [1, 2]
             .map(|n| {
                 let policy = &policy;
-                scope.spawn(move || policy.permits(&json!({ "n": n }), &json!({})))
+                scope.spawn(move || policy.permits(&json!({ "n": n }), &json!({}), None))
             })
             .map(|thread| thread.join().unwrap())
     });

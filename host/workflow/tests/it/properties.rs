@@ -111,8 +111,8 @@ proptest! {
     fn any_expression_is_compiled_or_refused(text in "(args|state|\\.a|\\[0\\]|\\(|\\)| && |!|'x'|1| == |\\.all\\(x, |size|has|\\{|\\}|,|-|\\?|u|\\PC){0,14}") {
         if let Ok(policy) = Policy::compile(&text) {
             let value = serde_json::json!({ "a": [1, "x", { "a": null }] });
-            let first = policy.permits(&value, &value);
-            prop_assert_eq!(first, policy.permits(&value, &value));
+            let first = policy.permits(&value, &value, None);
+            prop_assert_eq!(first, policy.permits(&value, &value, None));
         }
     }
 }

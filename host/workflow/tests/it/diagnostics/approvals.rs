@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use expect_test::expect;
 use twice_workflow::diagnostic::Code;
 
-use super::{flow, refund};
+use super::{flow, flow_with, refund};
 
 #[must_use]
 pub(super) fn approvals() -> Vec<BTreeSet<Code>> {
@@ -13,6 +13,14 @@ pub(super) fn approvals() -> Vec<BTreeSet<Code>> {
         format!(
             "compensate = {{ tool = 'payments.refund', args = {{ order_id = '/args/order_id', amount_cents = '/args/amount_cents' }}, allow = 'true', approve = {approve} }}"
         )
+    };
+    let each = |allow: &str| {
+        let slot = refund(
+            "pay",
+            "for_each = '/input/orders'\ncompensate = { tool = 'payments.refund', args = { order_id = '/args/order_id', amount_cents = '/args/amount_cents' }, allow = 'true' }",
+        );
+        slot.replace("'/input/id'", "'/id'")
+            .replace("allow = 'true'\nfor", &format!("allow = '{allow}'\nfor"))
     };
     vec![
         // A condition, and none; of an effect, and of its undoing.
@@ -78,9 +86,9 @@ pub(super) fn approvals() -> Vec<BTreeSet<Code>> {
                 ),
             )],
             expect![[r#"
-                workflows/flow.toml:24:20: error[TW2109]: `approve.when`: the expression names `amount`, which does not exist; there are `args`, `state`
+                workflows/flow.toml:24:20: error[TW2109]: `approve.when`: the expression names `amount`, which does not exist; there are `args`, `state`, `object`
                   why: an expression that cannot be evaluated would demand an approval of every request
-                  fix: write a CEL expression over `args` and `state`, for example `args.amount_cents > 10000`"#]],
+                  fix: write a CEL expression over `args`, `object` and `state`, for example `args.amount_cents > 10000`"#]],
         ),
         flow(
             &[(
@@ -120,6 +128,45 @@ pub(super) fn approvals() -> Vec<BTreeSet<Code>> {
                 workflows/flow.toml:24:154: error[TW2106]: `approve.when` names `args.nothing`, and the args schema has no `nothing`
                   why: the schema is closed (`additionalProperties` is false), so it can never be there: the expression cannot be decided, which demands the approval
                   fix: use one of: `amount_cents`, `order_id`, `reason`"#]],
+        ),
+        flow(
+            &[(
+                "a",
+                &refund("pay", "approve = { when = '1 + 1', by = 'finance', expires = '24h' }"),
+            )],
+            expect![[r#"
+                workflows/flow.toml:24:20: error[TW2109]: `approve.when` gives a value of type int, not true or false
+                  why: an expression that cannot be evaluated would demand an approval of every request
+                  fix: compare it: `args.amount_cents > 10000`"#]],
+        ),
+        flow_with(
+            "timeout = '1h'\n",
+            &[("a", &refund("pay", "approve = { by = 'finance', expires = '2h' }"))],
+            expect![[r#"
+                workflows/flow.toml:25:39: warning[TW2111]: whoever is asked has 2h, and a run of the workflow may take 1h, waiting included
+                  why: the run would be over before they have to answer
+                  fix: raise the workflow's `timeout`, or shorten `expires`"#]],
+        ),
+        // Which element it is about, or whatever it is, as the author says.
+        flow(
+            &[
+                ("a", &each("args.amount_cents > 5")),
+                ("b", &each("true")),
+                ("c", &each("args.order_id == object")),
+            ],
+            expect![[r#"
+                workflows/flow.toml:23:9: warning[TW2129]: the slot is for each element of an array, and `allow` does not look at `object`
+                  why: a node may send the args of one element as those of another, and do the same thing twice under two identities
+                  fix: compare them, for example `args.order_id == object && …`
+                workflows/flow.toml:32:8: warning[TW2112]: slot `pay` of node `a` asks for the same on the same object with the same intent
+                  why: they are two effects nevertheless, and both happen: node and slot are a part of the identity
+                  fix: give them different intents if both are meant to happen, or `scope = "object"` if only one is
+                workflows/flow.toml:45:8: warning[TW2112]: slot `pay` of node `b` asks for the same on the same object with the same intent
+                  why: they are two effects nevertheless, and both happen: node and slot are a part of the identity
+                  fix: give them different intents if both are meant to happen, or `scope = "object"` if only one is
+                workflows/flow.toml:49:9: warning[TW2129]: the slot is for each element of an array, and `allow` does not look at `object`
+                  why: a node may send the args of one element as those of another, and do the same thing twice under two identities
+                  fix: compare them, for example `args.order_id == object && …`"#]],
         ),
         // The step would be over before they answer; its undoing has no such limit.
         flow(

@@ -13,23 +13,23 @@ pub(super) fn expressions() -> Vec<BTreeSet<Code>> {
         check(
             &[(W, "args.to == state.input", "args.to = state.input")],
             expect![[r#"
-            workflows/damaged-item-refund.toml:30:9: error[TW2109]: `allow`: the expression is not CEL: 1:9: Syntax error: token recognition error at: '= '
-              why: an expression that cannot be evaluated would deny every request
-              fix: write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
+                workflows/damaged-item-refund.toml:30:9: error[TW2109]: `allow`: the expression is not CEL: 1:9: Syntax error: token recognition error at: '= '
+                  why: an expression that cannot be evaluated would deny every request
+                  fix: write a CEL expression over `args`, `object` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
         ),
         check(
             &[(W, "args.to == state.input", "arg.to == state.input")],
             expect![[r#"
-                workflows/damaged-item-refund.toml:30:9: error[TW2109]: `allow`: the expression names `arg`, which does not exist; there are `args`, `state`
+                workflows/damaged-item-refund.toml:30:9: error[TW2109]: `allow`: the expression names `arg`, which does not exist; there are `args`, `state`, `object`
                   why: an expression that cannot be evaluated would deny every request
-                  fix: write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
+                  fix: write a CEL expression over `args`, `object` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
         ),
         check(
             &[(W, "args.to == state.input.customer_email", "size(args.to) > now()")],
             expect![[r#"
                 workflows/damaged-item-refund.toml:30:9: error[TW2109]: `allow`: the expression calls `now`, which does not exist
                   why: an expression that cannot be evaluated would deny every request
-                  fix: write a CEL expression over `args` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
+                  fix: write a CEL expression over `args`, `object` and `state`, for example `args.amount_cents <= state.input.paid_cents`"#]],
         ),
         check(
             &[(W, "\nallow = \"args.to == state.input.customer_email\"", "")],

@@ -243,7 +243,10 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
                   fix: write the pointer within the element, for example `/order_id`; `""` is the element itself
                 workflows/damaged-item-refund.toml:17:12: error[TW2107]: `/input/order_id` may be `string` by the input schema
                   why: `for_each` binds the slot to the elements of an array
-                  fix: use an array, or narrow the schema"#]],
+                  fix: use an array, or narrow the schema
+                workflows/damaged-item-refund.toml:18:9: warning[TW2129]: the slot is for each element of an array, and `allow` does not look at `object`
+                  why: a node may send the args of one element as those of another, and do the same thing twice under two identities
+                  fix: compare them, for example `args.order_id == object && …`"#]],
         ),
         check(
             &[(
@@ -257,7 +260,10 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
                   fix: write the pointer within the element, for example `/order_id`; `""` is the element itself
                 workflows/damaged-item-refund.toml:17:12: error[TW2104]: `/nodes/refund/orders` is a node's output, which is no trusted source
                   why: a node's output is guest output: a guest that returns another value after a restart would make a second effect
-                  fix: use `/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model"#]],
+                  fix: use `/input/…`, or `/receipts/<node>/<slot>/…` of an earlier node whose tool is not a model
+                workflows/damaged-item-refund.toml:18:9: warning[TW2129]: the slot is for each element of an array, and `allow` does not look at `object`
+                  why: a node may send the args of one element as those of another, and do the same thing twice under two identities
+                  fix: compare them, for example `args.order_id == object && …`"#]],
         ),
         check(
             &[
@@ -281,7 +287,10 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
                   fix: add it to `required` in the schema
                 workflows/damaged-item-refund.toml:18:10: error[TW2209]: both `for_each` and `repeat` are given
                   why: a request is told from its siblings either by an element or by a count
-                  fix: keep one of them"#]],
+                  fix: keep one of them
+                workflows/damaged-item-refund.toml:19:9: warning[TW2129]: the slot is for each element of an array, and `allow` does not look at `object`
+                  why: a node may send the args of one element as those of another, and do the same thing twice under two identities
+                  fix: compare them, for example `args.order_id == object && …`"#]],
         ),
         check(
             &[
@@ -302,7 +311,10 @@ pub(super) fn sources_of_identity() -> Vec<BTreeSet<Code>> {
                   fix: use a string or an integer, or narrow the schema
                 workflows/damaged-item-refund.toml:17:12: warning[TW2108]: the input schema does not require `/input/orders`
                   why: a run without it starts, and fails at this effect
-                  fix: add it to `required` in the schema"#]],
+                  fix: add it to `required` in the schema
+                workflows/damaged-item-refund.toml:18:9: warning[TW2129]: the slot is for each element of an array, and `allow` does not look at `object`
+                  why: a node may send the args of one element as those of another, and do the same thing twice under two identities
+                  fix: compare them, for example `args.order_id == object && …`"#]],
         ),
     ]
 }
