@@ -31,6 +31,9 @@ const IDLE_LOOKS: u32 = 2;
 const STUCK_LOOKS: u32 = 60;
 /// The pause after the first failure of a kind; it doubles with each in a row.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// How often in a row one that ends when there is nothing more to do bears that the ledger cannot be asked: a connection that was
+/// cut is made anew.
+const TROUBLES_MAX: u32 = 3;
 /// The longest pause before the ledger is tried again.
 const LEDGER_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The longest pause before a run is tried again with which the executor cannot go on.
@@ -162,7 +165,9 @@ impl Worker<'_> {
                     trouble = 0;
                     next
                 }
-                Err(error) if self.options.until_idle || is_closed(&error) => {
+                Err(error)
+                    if self.options.until_idle && trouble >= TROUBLES_MAX || is_closed(&error) =>
+                {
                     while let Some(ended) = self.tasks.join_next_with_id().await {
                         self.ended(ended);
                     }

@@ -234,7 +234,11 @@ fn what_a_typed_function_is_refused_is_one_text_where_its_wit_says_so() {
     let denied = order(&[100, 9_000], &json!({}));
     let ran = project.twice(&["run", "lines", "--run-id", "run-1", "--input", &denied]);
     assert_eq!(ran.code, Some(3), "{ran}");
-    assert!(ran.stdout.contains("`line` is denied by args.order_id == object && args.amount_cents < 5000: "), "{ran}");
+    assert!(
+        ran.stdout
+            .contains("`line` is denied by args.order_id == object && args.amount_cents < 5000: "),
+        "{ran}"
+    );
     assert_eq!(provider.counters().effects, 1);
 }
 
