@@ -148,6 +148,10 @@ impl List {
                     found.by,
                     found.state.to_owned(),
                     found.expires_at,
+                    match (found.answered_by, found.reason) {
+                        (Some(who), Some(why)) => format!("{who}: {why}"),
+                        _ => String::new(),
+                    },
                 ]
             })
             .collect();
@@ -159,6 +163,7 @@ impl List {
             Column::text("asked"),
             Column::status("state"),
             Column::text("expires"),
+            Column::text("answer"),
         ];
         out.table(&columns, &rows);
         left.iter().for_each(|left| out.line(left));

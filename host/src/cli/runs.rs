@@ -385,7 +385,7 @@ impl Decide {
             return Ok(Exit::Done);
         }
         out.line(&format!(
-            "run {id} may be tried again; {renewed} failed effect(s) may be requested anew: `twice runs resume {id}`"
+            "run {id} may be tried again, with the components and files that it was started with; {renewed} failed effect(s) may be requested anew: `twice runs resume {id}`"
         ));
         Ok(Exit::Done)
     }
