@@ -186,3 +186,39 @@ fn a_new_node_of_each_language_builds_and_refunds() {
         );
     }
 }
+
+/// The workspace that `twice init` wrote above all nodes once.
+const OLD_WORKSPACE: &str =
+    "[workspace]\nresolver = \"3\"\nmembers = [\"*\"]\nexclude = [\"target\"]\n";
+
+#[test]
+fn nodes_of_several_languages_lie_side_by_side() {
+    let project = Project::init(TWICE).with_env("TWICE_TOOLS", &compiler_folders());
+    share_build(&project);
+    let nodes = [("in-c", "c"), ("in-rust", "rust")];
+    for (name, word) in nodes {
+        project.ok(&["node", "new", name, "--lang", word]);
+    }
+    // The SDK need not be kept with the sources.
+    std::fs::remove_dir_all(project.root().join("sdk")).unwrap();
+    for (name, word) in nodes {
+        let built = build(&project, name, word);
+        assert!(word == "c" || built.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn a_workspace_above_all_nodes_takes_in_the_rust_ones_alone() {
+    let project = Project::init(TWICE);
+    share_build(&project);
+    project.write("nodes/Cargo.toml", OLD_WORKSPACE);
+    for (name, word) in [("in-rust", "rust"), ("in-c", "c"), ("in-go", "go")] {
+        project.ok(&["node", "new", name, "--lang", word]);
+    }
+    build(&project, "in-rust", "rust").unwrap();
+    project.write("nodes/by-hand/main.py", "");
+    let ran = project.twice(&["node", "build", "nodes/in-rust", "--no-add"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    let fix = "fix: name the folders of Rust nodes in `members` of the workspace's Cargo.toml";
+    assert!(ran.stderr.contains(fix), "{ran}");
+}
