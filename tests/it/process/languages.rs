@@ -139,7 +139,8 @@ fn a_new_node_builds_whatever_it_is_granted() {
 
 /// Builds `nodes/<name>`; `None` where the language's tools are missing: it is said, and in CI a failure.
 fn build(project: &Project, name: &str, word: &str) -> Option<String> {
-    let out = format!("{name}.wasm");
+    // In a folder that is not there yet.
+    let out = format!("out/{name}.wasm");
     let args = ["node", "build", &format!("nodes/{name}"), "--no-add", "--out", &out];
     let built = project.twice(&args);
     let missing = built.code == Some(1) && built.stderr.contains("cannot be started");
@@ -163,7 +164,7 @@ fn a_new_node_of_each_language_builds_and_refunds() {
         if build(&project, "refund", word).is_none() {
             continue;
         }
-        let added = project.ok(&["node", "add", "refund", "refund.wasm"]);
+        let added = project.ok(&["node", "add", "refund", "out/refund.wasm"]);
         assert!(added.contains("registered refund: sha256:"), "{word}: {added}");
         let ran = project.ok(&["run", REFUND, "--input", "input.json", "--run-id", RUN]);
         assert!(ran.contains("run run-1 completed"), "{word}: {ran}");
