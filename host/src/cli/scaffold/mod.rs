@@ -17,6 +17,9 @@ use super::init::write_new;
 /// The cargo workspace that projects had above all their nodes, when each Rust node was not yet one of its own.
 const WORKSPACE: &str = "nodes/Cargo.toml";
 
+/// Where cargo is told how to build all that lies in a folder.
+const CONFIG: &str = ".cargo/config.toml";
+
 /// What the project's workflows grant a component.
 struct Grants {
     /// The workflow that names it first, or `None` when none does.
@@ -67,7 +70,13 @@ pub(super) fn node(
     let files: Vec<File> = match language {
         Language::Rust => {
             // One that stands above all nodes takes this one in; two workspaces within each other would break the build of both.
-            rust::files(name, &grants, root.join(WORKSPACE).exists())
+            let within = root.join(WORKSPACE).exists();
+            let config = root.join("nodes").join(CONFIG);
+            // Whoever has said where builds go is not overruled.
+            if !within && !config.exists() && !root.join(CONFIG).exists() {
+                write_new(&config, include_str!("../template/cargo.toml"))?;
+            }
+            rust::files(name, &grants, within)
         }
         Language::Python => languages::python(name, &grants),
         Language::JavaScript => languages::javascript(name, &grants, false),
