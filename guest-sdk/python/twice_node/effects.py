@@ -117,6 +117,19 @@ def _read(receipt: wit.Receipt) -> Receipt:
     return Receipt(receipt.effect_id, json.loads(receipt.body))
 
 
+def refusal_of(value: Any) -> str | None:
+    """What a typed function of a tool raised for its refusal, in words; it is as final as an `EffectError`."""
+    match value:
+        case str(text):
+            return text
+        case wit.EffectError_Failed(failure):
+            return f"failed with {failure.code}: {failure.message}"
+        case wit.EffectError_Denied(denial):
+            return f"denied by {denial.policy}: {denial.message}"
+        case _:
+            return None
+
+
 def _refusal(slot: str, error: wit.EffectError) -> Failed | Denied:
     match error:
         case wit.EffectError_Failed(failure):

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from componentize_py_types import Err
+
 from . import texts
-from .effects import EffectError
+from .effects import EffectError, refusal_of
 from .errors import Fatal
 
 
@@ -45,14 +47,19 @@ def the_node() -> Node:
 def run(text: str, function: Node) -> str:
     """Runs a node on JSON text and returns the text of its output, as the host does. A node's tests can call it.
 
-    Raises `Retryable` or `Fatal` where the node raises it, and `Fatal` for an effect's error that it does not catch and for
-    an output that is no JSON. Everything else comes through as it was raised.
+    Raises `Retryable` or `Fatal` where the node raises it, and `Fatal` for an effect's error that it does not catch, be it of
+    a typed function, and for an output that is no JSON. Everything else comes through as it was raised.
     """
     state = json.loads(text)
     try:
         output = function(State(state["input"], state["nodes"], state.get("element")))
     except EffectError as error:
         raise Fatal(str(error)) from error
+    except Err as error:
+        refusal = refusal_of(error.value)
+        if refusal is None:
+            raise
+        raise Fatal(refusal) from error
     try:
         return texts.write(output)
     except ValueError as error:

@@ -1,3 +1,5 @@
+import type * as wit from "twice:node/effects@0.1.0";
+
 import { describe } from "./describe.js";
 import { EffectError, Fatal, NodeError, Retryable } from "./errors.js";
 import * as json from "./json.js";
@@ -20,14 +22,15 @@ export interface State<Input = any, Nodes = Record<string, any>, Element = any> 
  * Runs a node on JSON text and returns the text of its output, as the host does. A node's tests can call it.
  *
  * @throws {@link Retryable} or {@link Fatal} where the node throws it, and Fatal for an effect's error that it does not
- * catch and for an output that is no JSON. Everything else comes through as it was thrown.
+ * catch, be it of a typed function, and for an output that is no JSON. Everything else comes through as it was thrown.
  */
 export function run(input: string, node: (state: any) => unknown): string {
   let output: unknown;
   try {
     output = node(JSON.parse(input));
   } catch (error) {
-    throw error instanceof EffectError ? new Fatal(error.message) : error;
+    const refusal = error instanceof EffectError ? error.message : refusalOf(error);
+    throw refusal === undefined ? error : new Fatal(refusal);
   }
   if (output instanceof Promise) {
     throw new Fatal("the node is an async function; every request has its answer when it returns, so leave `async` out");
@@ -37,6 +40,16 @@ export function run(input: string, node: (state: any) => unknown): string {
   } catch (error) {
     throw new Fatal(`the output is no JSON: ${(error as Error).message}`);
   }
+}
+
+/** What a typed function of a tool threw for its refusal, in words; it is as final as an {@link EffectError}. */
+function refusalOf(thrown: unknown): string | undefined {
+  const payload = (thrown as { payload?: unknown } | null | undefined)?.payload;
+  if (typeof payload === "string") return payload;
+  const { tag, val } = (payload ?? {}) as Partial<wit.EffectError>;
+  if (tag === "failed" && val !== undefined) return `failed with ${val.code}: ${val.message}`;
+  if (tag === "denied" && val !== undefined) return `denied by ${val.policy}: ${val.message}`;
+  return undefined;
 }
 
 /** The export of the world: {@link run}, with its errors as the host takes them. */

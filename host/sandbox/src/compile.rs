@@ -17,7 +17,7 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use crate::api::SandboxError;
-use crate::limits;
+use crate::limits::{self, FixedLimit};
 use crate::{cache, engine};
 
 /// Most compilations at once. Each uses all cores; the second is there so that one that is given up does not hold up the rest.
@@ -246,7 +246,29 @@ fn read(from: Option<impl Read>, bytes_max: u64) -> Vec<u8> {
 }
 
 fn refused(problem: String) -> SandboxError {
-    SandboxError::Compile { problem }
+    match of_pool(&problem) {
+        Some(limit) => SandboxError::Limit {
+            limit: limit.name,
+            message: format!(
+                "it has more than {} {} ({problem}). Build it smaller, or make several nodes of it",
+                limit.value, limit.unit
+            ),
+        },
+        None => SandboxError::Compile { problem },
+    }
+}
+
+/// The limit of ours that the engine's pool speaks of in words of its own: it has no other way to say so.
+fn of_pool(problem: &str) -> Option<FixedLimit> {
+    let limits = [
+        ("minimum element size", limits::TABLE),
+        ("Wasm linear memories, which exceeds", limits::MEMORIES),
+        ("defined memories count", limits::MEMORIES),
+        ("tables, which exceeds", limits::TABLES),
+        ("defined tables count", limits::TABLES),
+        ("core module instances, which exceeds", limits::INSTANCES),
+    ];
+    limits.into_iter().find_map(|(words, limit)| problem.contains(words).then_some(limit))
 }
 
 /// Compiles the component that `input` holds and writes the code to `output`, with no more memory than a compilation may

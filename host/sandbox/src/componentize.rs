@@ -31,11 +31,7 @@ pub fn componentize(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SandboxError> {
                 .module(bytes)
                 .and_then(|encoder| encoder.adapter(PREVIEW1, adapter()))
                 .and_then(|mut encoder| encoder.encode())
-                .map_err(|error| SandboxError::NotAComponent {
-                    problem: format!(
-                        "it is a core module that does not fit the world it names: {error:#}"
-                    ),
-                })?;
+                .map_err(|error| unfit(&format!("{error:#}")))?;
             within_limit(&component)?;
             Ok(Cow::Owned(component))
         }
@@ -88,11 +84,27 @@ pub fn lacks_metadata(bytes: &[u8]) -> bool {
     })
 }
 
+/// A module that does not fit its world, for the reason that the encoder gives.
+fn unfit(reason: &str) -> SandboxError {
+    // What the SDKs export is in every module that links them.
+    let hint = if reason.contains("failed to find export of function `run`") {
+        ". Nothing in it exports the node: does its source use the SDK of its language?"
+    } else {
+        ""
+    };
+    SandboxError::NotAComponent {
+        problem: format!(
+            "it is a core module that does not fit the world it names: {reason}{hint}"
+        ),
+    }
+}
+
 fn no_metadata() -> SandboxError {
     SandboxError::NotAComponent {
         problem: "it is a core module without component metadata, so nothing says which world it was built for; \
                   build it with `twice node build`, or with wit-bindgen (in Rust: the `twice-node` crate), or add the \
-                  metadata with `wasm-tools component embed wit --world node`"
+                  metadata with `wasm-tools component embed wit --world node`. (A node.wasm in target/twice of a node's folder \
+                  is what its language's compiler made on the way; `twice node build DIR --out FILE` writes the component)"
             .to_owned(),
     }
 }

@@ -24,6 +24,8 @@ pub(crate) const TABLES_MAX: u32 = 16;
 pub(crate) const TABLE_ELEMENTS_MAX: usize = 128 << 10;
 /// Descriptions of one core instance (functions, globals, …). Bytes.
 const CORE_INSTANCE_BYTES_MAX: usize = 4 << 20;
+/// Data of a module that lies within so many bytes is laid out as one image. Bytes.
+pub(crate) const IMAGE_BYTES: u64 = 16 << 20;
 /// How much of a memory is cleaned by copying instead of by giving its pages back. Bytes; a small guest stays below it.
 const KEEP_RESIDENT_BYTES: usize = 256 << 10;
 /// How often running guests are asked whether their time is over.
@@ -74,6 +76,7 @@ fn config() -> Config {
         .max_wasm_stack(STACK_BYTES_MAX)
         .async_stack_size(STACK_BYTES_MAX + HOST_STACK_BYTES)
         .memory_init_cow(true)
+        .memory_guaranteed_dense_image_size(IMAGE_BYTES)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(FRAMES_MAX))
         // A restarted node must compute the same: no bit pattern may depend on the machine (I2).
         .cranelift_nan_canonicalization(true)

@@ -53,8 +53,10 @@ limits! {
     LOCALS: "locals", 1_000_000, "local variables of all functions", REFUSED;
     /// Of modules: types, imports, exports, globals.
     CORE_ITEMS: "core items", 100_000, "types, imports, exports and globals of modules", REFUSED;
-    /// Each is copied, or prepared for it, when an instance is made.
+    /// Each is code that the compiler makes, which takes it longer the more of them there are, and work for every instance.
     SEGMENTS: "segments", 50_000, "segments of data and elements", REFUSED;
+    /// These cost no more than their bytes. Go's linker cuts its data into as many as 100,000.
+    IMAGE_SEGMENTS: "image segments", 200_000, "segments of data that are laid out as one image of a memory", REFUSED;
     /// What fills tables.
     ELEMENTS: "elements", 500_000, "elements for tables", REFUSED;
     /// Of components, at every level.

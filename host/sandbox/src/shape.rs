@@ -5,16 +5,20 @@
 //! meaning comes to the same place, and says what is wrong.
 
 use wasmparser::{
-    BinaryReaderError, ComponentTypeSectionReader, ElementItems, FunctionBody, Parser, Payload,
+    BinaryReaderError, ComponentTypeSectionReader, DataKind, DataSectionReader, ElementItems,
+    FunctionBody, Operator, Parser, Payload, TypeRef,
 };
 
 use crate::api::SandboxError;
+use crate::engine::IMAGE_BYTES;
 use crate::limits::{self, FixedLimit};
 
 /// The custom sections in which a core module describes its world: a component in themselves.
 pub(crate) const METADATA: &str = "component-type";
 /// How deep such descriptions are followed; one has none in it.
 const METADATA_DEPTH_MAX: u32 = 2;
+/// Of a memory.
+const PAGE_BYTES: u64 = 64 << 10;
 
 /// Refuses what is made of too much.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), SandboxError> {
@@ -31,6 +35,11 @@ struct Count {
     locals: u64,
     elements: u64,
     segments: u64,
+    image_segments: u64,
+    /// Bytes that the first memory of the module at hand has from its start; none for one that is imported.
+    memory: u64,
+    /// Whether the module at hand imports a memory, which is its first then.
+    takes_memory: bool,
     core_items: u64,
     types: u64,
     items: u64,
@@ -70,6 +79,10 @@ impl Count {
         metadata_depth: u32,
     ) -> Result<(), Stop> {
         match payload {
+            Payload::Version { .. } => {
+                (self.memory, self.takes_memory) = (0, false);
+                Ok(())
+            }
             Payload::ModuleSection { .. } => {
                 add(&mut self.modules, 1, &limits::MODULES)?;
                 add(&mut self.nesting, 1, &limits::NESTING)
@@ -87,11 +100,30 @@ impl Count {
             }
             Payload::CodeSectionEntry(body) => self.body(body),
             Payload::TypeSection(section) => self.core_item(section.count()),
-            Payload::ImportSection(section) => self.core_item(section.count()),
+            Payload::ImportSection(section) => {
+                self.core_item(section.count())?;
+                for import in section.clone().into_imports() {
+                    self.takes_memory |= matches!(import?.ty, TypeRef::Memory(_));
+                }
+                Ok(())
+            }
+            Payload::MemorySection(section) => {
+                if let Some(memory) = section.clone().into_iter().next()
+                    && !self.takes_memory
+                {
+                    self.memory = memory?.initial.saturating_mul(PAGE_BYTES);
+                }
+                Ok(())
+            }
             Payload::ExportSection(section) => self.core_item(section.count()),
             Payload::GlobalSection(section) => self.core_item(section.count()),
             Payload::DataSection(section) => {
-                add(&mut self.segments, section.count().into(), &limits::SEGMENTS)
+                let count = section.count().into();
+                if is_image(section, self.memory)? {
+                    add(&mut self.image_segments, count, &limits::IMAGE_SEGMENTS)
+                } else {
+                    add(&mut self.segments, count, &limits::SEGMENTS)
+                }
             }
             Payload::ElementSection(section) => {
                 add(&mut self.segments, section.count().into(), &limits::SEGMENTS)?;
@@ -159,6 +191,33 @@ impl Count {
         add(&mut depth, opening.count() as u64, &limits::TYPE_SCOPES)?;
         add(&mut self.types, section.count().into(), &limits::TYPES)
     }
+}
+
+/// Whether the engine lays a module's data out as one image when it compiles. Where it does not, each segment is code that it
+/// compiles: a hundred thousand of them keep it busy for minutes. These are its own conditions, and stricter where it may change
+/// its mind: all of the data lies in one memory of the module, where that is from the start, and is close together.
+fn is_image(data: &DataSectionReader<'_>, memory: u64) -> Result<bool, BinaryReaderError> {
+    let (mut low, mut high, mut bytes) = (u64::MAX, 0, 0);
+    for segment in data.clone() {
+        let segment = segment?;
+        let DataKind::Active { memory_index: 0, offset_expr } = segment.kind else {
+            return Ok(false);
+        };
+        let mut offset = offset_expr.get_operators_reader();
+        let (Operator::I32Const { value }, Operator::End) = (offset.read()?, offset.read()?) else {
+            return Ok(false);
+        };
+        let start = u64::from(value.cast_unsigned());
+        let length = segment.data.len() as u64;
+        if start + length > memory {
+            return Ok(false);
+        }
+        if length > 0 {
+            (low, high, bytes) = (low.min(start), high.max(start + length), bytes + length);
+        }
+    }
+    let extent = high.saturating_sub(low);
+    Ok(extent < IMAGE_BYTES || extent < 2 * bytes)
 }
 
 fn add(total: &mut u64, count: u64, limit: &FixedLimit) -> Result<(), Stop> {

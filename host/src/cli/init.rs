@@ -13,7 +13,7 @@ use super::given;
 use super::out::Out;
 
 /// The files of a new project. All but the workflow are those of the example project.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 6] = [
     ("workflows/damaged-item-refund.toml", include_str!("template/workflow.toml")),
     ("tools/payments.toml", include_str!("../../../nodes/example-project/tools/payments.toml")),
     (
@@ -25,7 +25,6 @@ const FILES: [(&str, &str); 7] = [
         include_str!("../../../nodes/example-project/schemas/refund-args.json"),
     ),
     ("schemas/refund.json", include_str!("../../../nodes/example-project/schemas/refund.json")),
-    ("nodes/Cargo.toml", include_str!("template/nodes.toml")),
     (
         "input.json",
         "{\n  \"order_id\": \"order-42\",\n  \"amount_cents\": 1200,\n  \"paid_cents\": 5000,\n  \"customer_email\": \"ada@example.com\"\n}\n",

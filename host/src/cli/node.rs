@@ -132,9 +132,15 @@ impl Build {
             Some(name) => name.clone(),
             None => {
                 let full = self.dir.canonicalize()?;
-                Name::parse(full.file_name().unwrap_or_default().to_string_lossy().into_owned())?
+                let folder = full.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                Name::parse(folder.clone()).with_context(|| {
+                    format!("a node cannot be named `{folder}` as its folder is\nfix: give its name with `--name`")
+                })?
             }
         };
+        if let Some(file) = &self.out {
+            make_way(file)?;
+        }
         let bytes = build(out, &self.dir).await?;
         if let Some(file) = &self.out {
             std::fs::write(file, &bytes)
@@ -150,6 +156,16 @@ impl Build {
         register(out, place, &name, bytes).await?;
         Ok(Exit::Done)
     }
+}
+
+/// Sees to it that `file` can be written, before the time is spent that a build takes.
+fn make_way(file: &Path) -> anyhow::Result<()> {
+    if file.is_dir() {
+        bail!("{} is a folder\nfix: name a file in it", file.display());
+    }
+    let Some(folder) = file.parent() else { return Ok(()) };
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))
 }
 
 /// Builds a node, showing that it is at it.

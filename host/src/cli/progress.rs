@@ -3,6 +3,7 @@
 use twice_core::ids::RunId;
 
 use super::out::Out;
+use super::term::visible;
 use crate::engine::observer::{Observer, Progress};
 
 /// Prints a line for each thing that happens; nothing when the command prints JSON.
@@ -49,5 +50,21 @@ impl Observer for Watch {
             Progress::Log { step, level, message } => format!("    {step} {level}: {message}"),
         };
         self.out.line(&line);
+    }
+}
+
+/// Passes on what nodes log to the log of this process, which shows it when asked: a worker runs many at once, and what they say
+/// is kept nowhere else.
+pub(super) struct NodeLog;
+
+impl Observer for NodeLog {
+    fn observe(&self, run: &RunId, progress: &Progress<'_>) {
+        let Progress::Log { step, level, message } = progress else { return };
+        let message = visible(message);
+        match *level {
+            "debug" => tracing::debug!(target: "node", "{run} {step} {level}: {message}"),
+            // How bad it is for the node says nothing of the worker.
+            _ => tracing::info!(target: "node", "{run} {step} {level}: {message}"),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -98,18 +99,30 @@ fn write_folder(
     let package = format!("{}-{}", interface.namespace, interface.package);
     write(out, &dir.join("deps/twice-node/node.wit"), NODE_WIT)?;
     write(out, &dir.join("deps").join(package).join(format!("{}.wit", interface.interface)), text)?;
-    let is_wit = |path: &Path| path.extension().is_some_and(|extension| extension == "wit");
-    let has_world = fs::read_dir(dir)
-        .with_context(|| format!("cannot read {}", dir.display()))?
-        .any(|entry| entry.is_ok_and(|entry| is_wit(&entry.path())));
-    if has_world {
-        out.line(&format!("its world needs the line `import {interface};`"));
+    let own = own_texts(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    if !own.is_empty() {
+        let line = format!("import {interface};");
+        if !own.iter().flat_map(|text| text.lines()).any(|found| found.trim() == line) {
+            out.line(&format!("its world needs the line `{line}`"));
+        }
         return Ok(());
     }
     let world = format!(
         "package local:typed;\n\n/// A node, with the tools that it asks by function.\nworld typed {{\n    include twice:node/node@0.1.0;\n    import {interface};\n}}\n"
     );
     write(out, &dir.join("world.wit"), &world)
+}
+
+/// The files of the folder's own package.
+fn own_texts(dir: &Path) -> io::Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "wit") {
+            texts.push(fs::read_to_string(path)?);
+        }
+    }
+    Ok(texts)
 }
 
 fn write(out: &Out, path: &Path, text: &str) -> anyhow::Result<()> {

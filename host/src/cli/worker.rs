@@ -13,9 +13,9 @@ use twice_core::ids::{Name, RunId};
 use super::exit::Exit;
 use super::open::{self, Place};
 use super::out::Out;
+use super::progress::NodeLog;
 use super::signals::Askings;
 use super::{given, run};
-use crate::engine::observer::Silent;
 use crate::engine::{HANDED_OVER, RunEnd};
 use crate::worker::{self, Event, Options};
 
@@ -43,7 +43,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let mut askings = Askings::listen()?;
-        let engine = place.engine(place.ledger_to_fill().await?, Arc::new(Silent)).await?;
+        let engine = place.engine(place.ledger_to_fill().await?, Arc::new(NodeLog)).await?;
         let engine = Arc::new(engine);
         let options = Options {
             concurrency: self.concurrency,

@@ -11,7 +11,7 @@ use crate::error::BuildError;
 use crate::job::{Job, Made, write};
 use crate::language::Language;
 use crate::recipe;
-use crate::sdk::write_sdk;
+use crate::sdk::{restore_sdk, write_sdk};
 
 /// What helps where a tool ends well and leaves nothing.
 const SILENT: &str = "run its tools by hand, or install them anew";
@@ -46,6 +46,7 @@ pub fn build(dir: &Path, say: &mut dyn FnMut(&str)) -> Result<Built, BuildError>
     clear(&work)?;
     let sdk = work.join("sdk");
     write_sdk(&sdk, language)?;
+    restore_sdk(&dir, language)?;
     let (wit, world) = world(&dir, &work, &sdk)?;
     let mut job = Job { dir, work, sdk, wit, world, say };
     let made = match language {

@@ -89,3 +89,31 @@ pub fn write_sdk(dir: &Path, language: Language) -> Result<(), BuildError> {
     }
     Ok(())
 }
+
+/// Where the SDKs of a project lie, as the manifests of the nodes have it that `twice node new` writes in `nodes/`.
+const OF_PROJECT: &str = "../../sdk";
+
+/// Writes the project's SDK of `language` where the manifest of the node in `dir` names it and it is not there: projects need
+/// not keep it with their sources.
+pub(crate) fn restore_sdk(dir: &Path, language: Language) -> Result<(), BuildError> {
+    let named = match language {
+        Language::Rust => "rust",
+        Language::Go => "go",
+        // What these build with is never the project's.
+        Language::Python
+        | Language::JavaScript
+        | Language::TypeScript
+        | Language::C
+        | Language::Cpp
+        | Language::Zig
+        | Language::AssemblyScript => return Ok(()),
+    };
+    let path = dir.join(language.main_file());
+    let manifest = std::fs::read_to_string(&path)
+        .map_err(|source| BuildError::File { path: path.clone(), source })?;
+    let sdk = dir.join(OF_PROJECT);
+    if sdk.join(named).exists() || !manifest.contains(&format!("{OF_PROJECT}/{named}")) {
+        return Ok(());
+    }
+    write_sdk(&sdk, language)
+}

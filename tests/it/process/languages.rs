@@ -139,7 +139,8 @@ fn a_new_node_builds_whatever_it_is_granted() {
 
 /// Builds `nodes/<name>`; `None` where the language's tools are missing: it is said, and in CI a failure.
 fn build(project: &Project, name: &str, word: &str) -> Option<String> {
-    let out = format!("{name}.wasm");
+    // In a folder that is not there yet.
+    let out = format!("out/{name}.wasm");
     let args = ["node", "build", &format!("nodes/{name}"), "--no-add", "--out", &out];
     let built = project.twice(&args);
     let missing = built.code == Some(1) && built.stderr.contains("cannot be started");
@@ -163,7 +164,7 @@ fn a_new_node_of_each_language_builds_and_refunds() {
         if build(&project, "refund", word).is_none() {
             continue;
         }
-        let added = project.ok(&["node", "add", "refund", "refund.wasm"]);
+        let added = project.ok(&["node", "add", "refund", "out/refund.wasm"]);
         assert!(added.contains("registered refund: sha256:"), "{word}: {added}");
         let ran = project.ok(&["run", REFUND, "--input", "input.json", "--run-id", RUN]);
         assert!(ran.contains("run run-1 completed"), "{word}: {ran}");
@@ -185,4 +186,40 @@ fn a_new_node_of_each_language_builds_and_refunds() {
             "{word}: {inspected:#}"
         );
     }
+}
+
+/// The workspace that `twice init` wrote above all nodes once.
+const OLD_WORKSPACE: &str =
+    "[workspace]\nresolver = \"3\"\nmembers = [\"*\"]\nexclude = [\"target\"]\n";
+
+#[test]
+fn nodes_of_several_languages_lie_side_by_side() {
+    let project = Project::init(TWICE).with_env("TWICE_TOOLS", &compiler_folders());
+    share_build(&project);
+    let nodes = [("in-c", "c"), ("in-rust", "rust")];
+    for (name, word) in nodes {
+        project.ok(&["node", "new", name, "--lang", word]);
+    }
+    // The SDK need not be kept with the sources.
+    std::fs::remove_dir_all(project.root().join("sdk")).unwrap();
+    for (name, word) in nodes {
+        let built = build(&project, name, word);
+        assert!(word == "c" || built.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn a_workspace_above_all_nodes_takes_in_the_rust_ones_alone() {
+    let project = Project::init(TWICE);
+    share_build(&project);
+    project.write("nodes/Cargo.toml", OLD_WORKSPACE);
+    for (name, word) in [("in-rust", "rust"), ("in-c", "c"), ("in-go", "go")] {
+        project.ok(&["node", "new", name, "--lang", word]);
+    }
+    build(&project, "in-rust", "rust").unwrap();
+    project.write("nodes/by-hand/main.py", "");
+    let ran = project.twice(&["node", "build", "nodes/in-rust", "--no-add"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    let fix = "fix: name the folders of Rust nodes in `members` of the workspace's Cargo.toml";
+    assert!(ran.stderr.contains(fix), "{ran}");
 }

@@ -126,6 +126,41 @@ fn a_new_node_without_effects() {
     assert!(ran.stdout.contains("greet_nobody"), "no function is named: {ran}");
 }
 
+/// Each Rust node is a workspace of its own, and what is built below them is shared unless the author says otherwise.
+#[test]
+fn rust_nodes_share_what_is_built_below_them() {
+    let project = Project::init(super::shop::TWICE);
+    let config = project.root().join("nodes/.cargo/config.toml");
+    project.ok(&["node", "new", "in-go", "--lang", "go"]);
+    assert!(!config.exists());
+    for node in ["one", "other"] {
+        project.ok(&["node", "new", node]);
+        assert!(std::fs::read_to_string(&config).unwrap().contains("target-dir = \"target\""));
+        let manifest = project.root().join(format!("nodes/{node}/Cargo.toml"));
+        assert!(std::fs::read_to_string(manifest).unwrap().contains("\n[workspace]\n"));
+    }
+    let project = Project::init(super::shop::TWICE);
+    share_build(&project);
+    project.ok(&["node", "new", "one"]);
+    assert!(!project.root().join("nodes/.cargo").exists());
+}
+
+/// What cannot come to a good end is said before the time is spent that a build takes.
+#[test]
+fn a_build_that_cannot_be_named_or_written_is_not_begun() {
+    let project = Project::init(super::shop::TWICE);
+    project.write("nodes/My Node/main.c", "");
+    let node = "nodes/My Node";
+    for (args, fix) in [
+        (vec![node], "fix: give its name with `--name`"),
+        (vec![node, "--name", "n", "--out", "nodes"], "fix: name a file in it"),
+    ] {
+        let ran = project.twice(&[vec!["node", "build"], args].concat());
+        assert_eq!(ran.code, Some(1), "{ran}");
+        assert!(ran.stderr.contains(fix), "no `{fix}`: {ran}");
+    }
+}
+
 #[test]
 fn an_effect_is_shown_with_all_that_is_promised() {
     let provider = Provider::start();

@@ -9,8 +9,8 @@ use twice_tests::project::{Halted, Project, Provider, Worker, for_each};
 use twice_tests::{families, graphs};
 
 use super::shop::{
-    BUNDLE, REFUND, REFUND_AND_TELL, TWICE, check_ended_well, check_settled, history, order,
-    script, shop, shop_in, start_with,
+    BUNDLE, REFUND, REFUND_AND_TELL, SCRIPTED, TWICE, check_ended_well, check_settled, history,
+    order, script, shop, shop_in, start_with,
 };
 
 /// Longest wait for what nothing announces.
@@ -57,6 +57,26 @@ fn check_all(project: &Project, provider: &Provider, runs: &[String]) {
     }
     let status = project.json(&["status"]);
     assert_eq!(status, json!({ "workflows": [], "workers": [] }));
+}
+
+/// What nodes say is kept nowhere; a worker passes it on to whoever asks.
+#[test]
+fn what_a_node_logs_is_in_the_workers_log_when_asked() {
+    let provider = Provider::start();
+    let project = shop(&provider);
+    let said = ["debug", "error"].map(|level| {
+        json!({ "do": "log", "level": level, "message": format!("said as {level}\u{1b}[31m") })
+    });
+    let mut workers = Vec::new();
+    for (run, env) in [("run-1", &[][..]), ("run-2", &[("TWICE_LOG", "node=info")])] {
+        let input = script(run, &json!(said));
+        project.ok(&start_with(SCRIPTED, &input, run, &["--detach"]));
+        workers.push(project.spawn(&UNTIL_IDLE, env).finish());
+    }
+    assert_eq!(workers[0].stderr, "", "{}", workers[0]);
+    let log = &workers[1].stderr;
+    assert!(log.contains("said as error\\u{1b}[31m") && log.contains("run-2"), "{log}");
+    assert!(!log.contains("said as debug"), "{log}");
 }
 
 /// The numbers and kinds of a run's entries, without what was only observed.

@@ -51,4 +51,6 @@ const (
 )
 
 // Run is the node. It takes the state as JSON text, and returns an output or a message.
-var Run func(input string) (End, string)
+var Run = func(string) (End, string) {
+	return Fatal, "there is no node: node.Run was not called. Call it in an init function, as in `func init() { node.Run(f) }`; the host never calls main"
+}

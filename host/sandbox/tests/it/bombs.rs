@@ -88,6 +88,24 @@ fn too_many_parts() {
     let globals = "(global i32 (i32.const 0))".repeat(100_001);
     check(&component("", &globals, "(i32.const 0)"), "core items");
     check(&component("", &"(data \"\")".repeat(50_001), "(i32.const 0)"), "segments");
+    // Each too far from the next for one image, in a memory of another module, or where that has yet to grow.
+    let scattered = |step: u32, first: u32| {
+        (0..60_000).fold(String::new(), |mut text, at| {
+            _ = write!(text, "(data (memory 0) (i32.const {}) \"x\")", first + at * step);
+            text
+        })
+    };
+    let module = |text: &str| format!("(core module {text})");
+    for data in [
+        format!("(memory 1000){}", scattered(1_000, 0)),
+        format!("(import \"\" \"\" (memory 1)) (memory 100) {}", scattered(1, 0)),
+        format!("(memory 1){}", scattered(1, 10_000)),
+    ] {
+        check(&component(&module(&data), "", "(i32.const 0)"), "segments");
+    }
+    let image = format!("(memory 100){}", scattered(100, 0));
+    sandbox().load(&component(&module(&image), "", "(i32.const 0)")).unwrap();
+    check(&component(&module(&image).repeat(4), "", "(i32.const 0)"), "image segments");
     let elements = format!("(func $f) (elem func {})", "$f ".repeat(500_001));
     check(&component("", &elements, "(i32.const 0)"), "elements");
     let aliases = "(alias core export $memory \"memory\" (core memory))".repeat(50_001);

@@ -119,18 +119,24 @@ fn tables_cannot_grow_beyond_the_limit() {
 #[test]
 fn components_made_of_too_much_are_refused_at_load() {
     #[track_caller]
-    fn check(outer: &str, inner: &str, in_words: &str) {
+    fn check(outer: &str, inner: &str, expected: &str, in_words: &str) {
         let bytes = component(outer, inner, "(i32.const 0)");
         let error = sandbox().load(&bytes).map(|component| component.inspection()).unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, SandboxError::Compile { .. }), "{text}");
+        match error {
+            SandboxError::Limit { limit, .. } => assert_eq!(limit, expected, "{text}"),
+            other => panic!("no limit: {other:?}"),
+        }
         assert!(text.contains(in_words), "`{in_words}` is not in: {text}");
     }
-    check("", "(table 10000000 funcref)", "131072");
-    check("", &"(table 1 funcref)".repeat(90), "tables");
-    check("", &"(memory 1)".repeat(50), "memories");
+    check("", "(table 10000000 funcref)", "table", "more than 131072 elements of one table");
+    check("", &"(table 1 funcref)".repeat(90), "tables", "more than 16 tables");
+    check("", &"(memory 1)".repeat(50), "memories", "more than 4 memories");
+    let apart =
+        "(core module $e (memory 1)) ".to_owned() + &"(core instance (instantiate $e))".repeat(5);
+    check(&apart, "", "memories", "more than 4 memories");
     let many = "(core module $e) ".to_owned() + &"(core instance (instantiate $e))".repeat(200);
-    check(&many, "", "202 core module instances");
+    check(&many, "", "instances", "202 core module instances");
 }
 
 #[test]

@@ -369,3 +369,115 @@ fn state(guest: &Guest) {
     let (ended, _) = guest.run(&input.to_string(), FakeHost::new(Reply::Echo));
     assert_eq!(returned(&ended), json!({ "notes": [nodes, nodes] }));
 }
+
+/// Builds a node of these files; `None` where the language's tools are missing.
+fn built_of(language: Language, files: &[(&str, &str)]) -> Option<Component> {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let bytes = language_node(language, dir.path())?;
+    Some(sandbox().load(&bytes).unwrap_or_else(|error| panic!("{error}")))
+}
+
+const UNSAYABLE: &str = r#"
+import { effects, NotJson } from "twice-node";
+
+class Point { x = 1; gone = undefined; twice() { return 2; } }
+const kept = { a: [1, { b: undefined, c: new Date(0) }], d: new Point(), "x/y": null };
+const bad = {
+  "/a/0": { a: [() => 1] },
+  "/a/1/b": { a: [0, { b: Symbol("s") }] },
+  "/u/1": { u: [null, undefined] },
+  "/m": { kept, m: new Map([["k", 1]]) },
+  "/s/0/t": { s: [{ t: new Set([1]) }] },
+  "/x~1y/n": { "x/y": { n: NaN } },
+  "/big": { big: 1n },
+};
+export default function node({ input }) {
+  if (input === "output") return { a: [kept, () => 1] };
+  const body = effects.request("a", kept).body;
+  const said = {};
+  for (const [place, args] of Object.entries(bad)) {
+    try {
+      effects.request("a", args);
+      said[place] = "requested";
+    } catch (error) {
+      said[place] = error instanceof NotJson ? error.message : String(error);
+    }
+  }
+  return { body, said };
+}
+"#;
+
+#[test]
+fn javascript_says_where_a_value_is_no_json() {
+    let Some(node) = built_of(Language::JavaScript, &[("main.js", UNSAYABLE)]) else { return };
+    let input = json!({ "input": null, "nodes": {} }).to_string();
+    let (ended, host) = call(&node, &input, limits(), FakeHost::new(Reply::Echo));
+    let output = returned(&ended);
+    let kept =
+        json!({ "a": [1, { "c": "1970-01-01T00:00:00.000Z" }], "d": { "x": 1 }, "x/y": null });
+    assert_eq!(output["body"], kept);
+    assert_eq!(host.requests.len(), 1, "{output:#}");
+    for (place, what) in [
+        ("/a/0", "a function"),
+        ("/a/1/b", "a symbol"),
+        ("/u/1", "undefined in an array"),
+        ("/m", "a Map"),
+        ("/s/0/t", "a Set"),
+        ("/x~1y/n", "NaN"),
+        ("/big", "a bigint"),
+    ] {
+        let words = format!("the arguments of `a` are no JSON: {place}: {what} cannot be written");
+        assert_eq!(output["said"][place], words);
+    }
+    let input = json!({ "input": "output", "nodes": {} }).to_string();
+    let (ended, _) = call(&node, &input, limits(), FakeHost::new(Reply::Echo));
+    let words = "the output is no JSON: /a/1: a function cannot be written";
+    assert_eq!(ended, Ended::Fatal(words.to_owned()));
+}
+
+/// A Go program of this body, with the SDK where `node new` would write it.
+fn go_program(imports: &str, body: &str) -> Option<Result<Component, String>> {
+    let dir = tempfile::tempdir().unwrap();
+    let node = dir.path().join("nodes/n");
+    let manifest = "module example.com/n\n\ngo 1.24\n\nrequire twice.dev/node v0.0.0\n\nreplace twice.dev/node => ../../sdk/go\n";
+    std::fs::create_dir_all(&node).unwrap();
+    std::fs::write(node.join("go.mod"), manifest).unwrap();
+    let source = format!("package main\n\nimport (\n{imports}\n)\n\n{body}\n");
+    std::fs::write(node.join("main.go"), source).unwrap();
+    match twice_toolchain::build(&node, &mut |line| println!("{line}")) {
+        Ok(built) => Some(sandbox().load(&built.component).map_err(|error| error.to_string())),
+        Err(twice_toolchain::BuildError::NoTool { .. }) if std::env::var_os("CI").is_none() => None,
+        Err(error) => Some(Err(error.to_string())),
+    }
+}
+
+#[test]
+fn go_without_a_node_says_what_is_missing() {
+    let Some(node) = go_program(
+        "\"twice.dev/node\"",
+        "func f(node.State[any]) (any, error) { return 1, nil }\n\nfunc main() { node.Run(f) }",
+    ) else {
+        return;
+    };
+    let (ended, _) = call(&node.unwrap(), &plan(&json!([])), limits(), FakeHost::new(Reply::Echo));
+    let Ended::Fatal(message) = ended else { panic!("{ended:?}") };
+    assert!(message.contains("Call it in an init function"), "{message}");
+    let without = go_program("\"fmt\"", "func main() { fmt.Println() }").expect("Go is here");
+    let error = without.map(|node| node.inspection()).unwrap_err();
+    assert!(error.contains("does its source use the SDK of its language?"), "{error}");
+}
+
+/// It links nearly all of the network, and cuts its data into as many segments as its linker ever makes.
+#[test]
+fn a_large_go_node_is_within_the_limits() {
+    let body = "func f(node.State[any]) (any, error) {\n\t_, err := http.Get(\"http://127.0.0.1/\")\n\treturn err.Error(), nil\n}\n\nfunc init() { node.Run(f) }\n\nfunc main() {}";
+    let Some(node) = go_program("\"net/http\"\n\"twice.dev/node\"", body) else { return };
+    let node = node.unwrap_or_else(|error| panic!("{error}"));
+    let limits = CallLimits { memory_bytes: 256 << 20, ..limits() };
+    let (ended, _) = call(&node, &plan(&json!([])), limits, FakeHost::new(Reply::Echo));
+    let text = returned(&ended);
+    assert!(text.as_str().is_some_and(|text| text.contains("127.0.0.1")), "{text}");
+}

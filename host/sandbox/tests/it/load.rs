@@ -46,7 +46,10 @@ fn what_is_no_component() {
     check(b" (component)", &["it is WebAssembly text", "wasm-tools parse"]);
     check(b"\0asm\x0d", &["was the file cut off?"]);
     check(&node[..node.len() / 2], &["it is damaged"]);
-    check(&wat("(module)"), &["without component metadata", "wasm-tools component embed"]);
+    check(
+        &wat("(module)"),
+        &["without component metadata", "wasm-tools component embed", "target/twice"],
+    );
     check(&wat(r#"(module (@custom "component-type:x" "rubbish"))"#), &["does not fit the world"]);
     let mut flipped = node.clone();
     flipped[node.len() / 3] ^= 0xff;

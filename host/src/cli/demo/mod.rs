@@ -76,7 +76,6 @@ async fn prepare(out: &Out, root: &Path) -> anyhow::Result<()> {
     let name = Name::parse("refund")?;
     let project = Project::load(&DiskFiles { root: root.to_path_buf() })
         .map_err(|problems| anyhow::anyhow!("the demo's project has problems: {problems:?}"))?;
-    let dir = scaffold::node(root, &project, &name, Language::Rust)?;
     if let Some(target) = shared_target() {
         let config = format!("[build]\ntarget-dir = {:?}\n", target.display().to_string());
         init::write_new(&root.join(".cargo/config.toml"), &config)?;
@@ -89,6 +88,7 @@ async fn prepare(out: &Out, root: &Path) -> anyhow::Result<()> {
             )
         });
     }
+    let dir = scaffold::node(root, &project, &name, Language::Rust)?;
     let bytes = node::build(out, &dir).await?;
     let place = Place {
         project: Some(root.to_path_buf()),

@@ -5,6 +5,7 @@ mod rust;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use serde_json::Value;
 use twice_core::ids::Name;
 use twice_toolchain::Language;
@@ -12,6 +13,12 @@ use twice_workflow::Project;
 use twice_workflow::model::{Node, Slot, Uses, Workflow};
 
 use super::init::write_new;
+
+/// The cargo workspace that projects had above all their nodes, when each Rust node was not yet one of its own.
+const WORKSPACE: &str = "nodes/Cargo.toml";
+
+/// Where cargo is told how to build all that lies in a folder.
+const CONFIG: &str = ".cargo/config.toml";
 
 /// What the project's workflows grant a component.
 struct Grants {
@@ -62,11 +69,14 @@ pub(super) fn node(
     let grants = Grants::of(project, name);
     let files: Vec<File> = match language {
         Language::Rust => {
-            let workspace = root.join("nodes/Cargo.toml");
-            if !workspace.exists() {
-                write_new(&workspace, include_str!("../template/nodes.toml"))?;
+            // One that stands above all nodes takes this one in; two workspaces within each other would break the build of both.
+            let within = root.join(WORKSPACE).exists();
+            let config = root.join("nodes").join(CONFIG);
+            // Whoever has said where builds go is not overruled.
+            if !within && !config.exists() && !root.join(CONFIG).exists() {
+                write_new(&config, include_str!("../template/cargo.toml"))?;
             }
-            rust::files(name, &grants)
+            rust::files(name, &grants, within)
         }
         Language::Python => languages::python(name, &grants),
         Language::JavaScript => languages::javascript(name, &grants, false),
@@ -77,11 +87,26 @@ pub(super) fn node(
         Language::Zig => languages::zig(name, &grants),
         Language::AssemblyScript => languages::assemblyscript(name, &grants),
     };
+    if language != Language::Rust {
+        leave_out(&root.join(WORKSPACE), name)?;
+    }
     twice_toolchain::write_sdk(&root.join("sdk"), language)?;
     for (path, text) in files {
         write_new(&dir.join(path), &text)?;
     }
     Ok(dir)
+}
+
+/// Keeps the folder of a node in another language out of a cargo workspace that takes in every folder: cargo builds nothing
+/// when one of its members has no Cargo.toml.
+fn leave_out(workspace: &Path, name: &Name) -> anyhow::Result<()> {
+    let Ok(text) = std::fs::read_to_string(workspace) else { return Ok(()) };
+    let list = "exclude = [";
+    if !text.lines().any(|line| line == "members = [\"*\"]") || !text.contains(list) {
+        return Ok(());
+    }
+    std::fs::write(workspace, text.replacen(list, &format!("{list}\"{name}\", "), 1))
+        .with_context(|| format!("cannot write {}", workspace.display()))
 }
 
 impl Grants {

@@ -11,8 +11,10 @@ const GRANT: &str = "    // Once one grants it an effect, with [[node.effect]], 
     //     let receipt = twice_node::effects::request::<Value>(\"SLOT\", &json!({ \"order_id\": state.input[\"order_id\"] }))?;
 ";
 
-pub(super) fn files(name: &Name, grants: &Grants) -> Vec<File> {
-    vec![("Cargo.toml", manifest(name)), ("src/lib.rs", source(name, grants))]
+/// `within`: a workspace above the node takes it in.
+pub(super) fn files(name: &Name, grants: &Grants, within: bool) -> Vec<File> {
+    let own = if within { "" } else { include_str!("../template/node.toml") };
+    vec![("Cargo.toml", manifest(name) + own), ("src/lib.rs", source(name, grants))]
 }
 
 fn manifest(name: &Name) -> String {

@@ -11,6 +11,10 @@ use crate::job::{Job, Made};
 /// What nodes are built for: no WASI, nothing but what the world offers.
 const TARGET: &str = "wasm32-unknown-unknown";
 const INSTALL: &str = "install Rust (https://rustup.rs) or put it on the PATH";
+/// What cargo says of a workspace with a member that has no Cargo.toml, or none that can be read.
+const NO_MEMBER: &str = "failed to load manifest for workspace member";
+const MEMBERS: &str = "name the folders of Rust nodes in `members` of the workspace's Cargo.toml, in place of `*`, or name the \
+                       others in its `exclude`; a node whose own Cargo.toml has `[workspace]` needs neither";
 const CDYLIB: &str = "its Cargo.toml needs `[lib]` with `crate-type = [\"cdylib\"]`";
 
 pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
@@ -30,10 +34,21 @@ pub(crate) fn build(job: &mut Job<'_>) -> Result<Made, BuildError> {
         let remap = Value::from(format!("--remap-path-prefix={}=cargo", home.display()));
         command.arg("--config").arg(format!("target.{TARGET}.rustflags=[{remap}]"));
     }
-    let output = job.run(&mut command, INSTALL)?;
+    let output = job.run(&mut command, INSTALL).map_err(with_remedy)?;
     artifact(&String::from_utf8_lossy(&output.stdout), &manifest)
         .map(Made::utf8)
         .ok_or_else(|| BuildError::NoArtifact { dir: job.dir.clone(), fix: CDYLIB })
+}
+
+/// Adds what helps where a workspace takes in folders that are no Rust nodes.
+fn with_remedy(error: BuildError) -> BuildError {
+    match error {
+        BuildError::Failed { tool, dir, diagnostics } if diagnostics.contains(NO_MEMBER) => {
+            let diagnostics = format!("{diagnostics}\nfix: {MEMBERS}");
+            BuildError::Failed { tool, dir, diagnostics }
+        }
+        other => other,
+    }
 }
 
 /// Adds the target to the toolchain when it is missing.
