@@ -127,7 +127,7 @@ fn every_code_occurs() {
 #[test]
 fn accepts_what_is_sound() {
     let each = [
-        (W, "\"args.amount_cents <=", "\"args.order_id == object && args.amount_cents <="),
+        (W, "args.order_id == state.input.order_id", "args.order_id == object"),
         (
             W,
             "object = \"/input/order_id\"\nintent = \"full",
