@@ -159,7 +159,7 @@ pub(super) fn check_as(
 }
 
 fn names_object(policy: &Policy) -> bool {
-    policy.expression().members().iter().any(|path| path[0] == "object")
+    policy.expression().loose().iter().any(|path| path[0] == "object")
 }
 
 fn report_unchecked(around: &Surroundings<'_>, text: &At<String>) {

@@ -163,10 +163,7 @@ pub(super) fn approvals() -> Vec<BTreeSet<Code>> {
                   fix: give them different intents if both are meant to happen, or `scope = "object"` if only one is
                 workflows/flow.toml:45:8: warning[TW2112]: slot `pay` of node `b` asks for the same on the same object with the same intent
                   why: they are two effects nevertheless, and both happen: node and slot are a part of the identity
-                  fix: give them different intents if both are meant to happen, or `scope = "object"` if only one is
-                workflows/flow.toml:49:9: warning[TW2129]: the slot is for each element of an array, and `allow` does not look at `object`
-                  why: a node may send the args of one element as those of another, and do the same thing twice under two identities
-                  fix: compare them, for example `args.order_id == object && …`"#]],
+                  fix: give them different intents if both are meant to happen, or `scope = "object"` if only one is"#]],
         ),
         // The step would be over before they answer; its undoing has no such limit.
         flow(
