@@ -209,7 +209,14 @@ async fn complete(session: &Session, output: Value) -> Result<Option<RunEnd>, En
     Ok(left.then_some(RunEnd::Completed(output)))
 }
 
-async fn park(session: &Session, until: Timestamp, why: String) -> Result<RunEnd, EngineError> {
+async fn park(session: &Session, until: Timestamp, mut why: String) -> Result<RunEnd, EngineError> {
+    let others = session.asked().len().saturating_sub(1);
+    if others > 0 {
+        why.push_str(&format!(
+            "; {others} other approval(s) are open: `twice approvals list --run {}`",
+            session.id()
+        ));
+    }
     session.boundaries.pass(Boundary::BeforePark);
     session.record_run(RunEvent::Parked { why: why.clone(), until: Some(until) });
     session.leave(RunState::Waiting, Some(why.clone()), Some(until), None).await?;

@@ -500,7 +500,11 @@ fn elements_of_a_fan_out_wait_for_approvals_of_their_own_beside_each_other() {
         let (name, keys) = fan_out(3);
         let node = format!("{keys}{BY_FINANCE}");
         let host = Host::start(setup(Class::KeyLookup, "", &[(name, &node)])).await;
-        waits(&host.run("run-1", orders(3)).await);
+        let why = waits(&host.run("run-1", orders(3)).await);
+        assert!(
+            why.contains("2 other approval(s) are open: `twice approvals list --run run-1`"),
+            "{why}"
+        );
         let asked = open(&host).await;
         assert_eq!(asked.len(), 3);
         check_books(&host, 0, 0).await;
