@@ -58,7 +58,7 @@ pub(super) fn authorize(
         Next::Refused(failure) => session.record(id, EffectEvent::Failed(failure))?,
         Next::Wait { until, why } => {
             let why = format!("{NEEDS_PERSON}: {why}");
-            session.wait_for_answer(asked, session.step.clone());
+            session.awaits.answer(asked, session.step.clone());
             return Ok(Authorized::Waits(Stop::Wait { until, why }));
         }
         Next::Expire => {

@@ -386,13 +386,13 @@ async fn take_in(
             let now = session.now();
             match stands {
                 Stands::Over(end) => {
-                    session.waits_no_more(&child);
+                    session.awaits.child_is_over(&child);
                     let event = outcome::settle_child(effect, &child, end, now);
                     session.record(&id, event)?;
                 }
                 Stands::UnderWay { why } | Stands::NeedsPerson { why } => {
                     let until = now.plus_ms(reconcile::ask_again_ms(effect, now));
-                    session.wait_for(child);
+                    session.awaits.child(child);
                     waits.insert(id, Stop::Wait { until, why });
                 }
             }

@@ -7,6 +7,7 @@
 
 mod answer;
 mod authorize;
+mod awaits;
 pub mod boundary;
 pub mod child;
 mod circuit;

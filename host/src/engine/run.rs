@@ -210,7 +210,7 @@ async fn complete(session: &Session, output: Value) -> Result<Option<RunEnd>, En
 }
 
 async fn park(session: &Session, until: Timestamp, mut why: String) -> Result<RunEnd, EngineError> {
-    let others = session.asked().len().saturating_sub(1);
+    let others = session.awaits.approvals().saturating_sub(1);
     if others > 0 {
         why.push_str(&format!(
             "; {others} other approval(s) are open: `twice approvals list --run {}`",
@@ -221,9 +221,14 @@ async fn park(session: &Session, until: Timestamp, mut why: String) -> Result<Ru
     session.record_run(RunEvent::Parked { why: why.clone(), until: Some(until) });
     session.leave(RunState::Waiting, Some(why.clone()), Some(until), None).await?;
     session.boundaries.pass(Boundary::AfterPark);
-    child::wake_if_over(session.ledger(), session.id(), session.awaited()).await;
+    child::wake_if_over(session.ledger(), session.id(), session.awaits.children()).await;
     // An answer that came while the run was held found nobody to wake.
-    if session.hear_of_answers().await.is_ok_and(|steps| !steps.is_empty()) {
+    if session
+        .awaits
+        .answered(session.ledger(), session.id())
+        .await
+        .is_ok_and(|steps| !steps.is_empty())
+    {
         child::wake(session.ledger(), session.id()).await;
     }
     Ok(RunEnd::Waiting { until, why })

@@ -123,7 +123,8 @@ impl<'e> Schedule<'e> {
         if !self.tasks.is_empty() {
             if self.answers_at.elapsed() >= ANSWERS_LOOK {
                 self.answers_at = Instant::now();
-                for step in self.steps.session.hear_of_answers().await? {
+                let session = &self.steps.session;
+                for step in session.awaits.answered(session.ledger(), session.id()).await? {
                     self.stopped.remove(&step);
                 }
             }
@@ -299,9 +300,9 @@ impl<'e> Schedule<'e> {
         });
         let first = instants.chain(self.deadline).min()?;
         let left = Duration::from_millis(first.ms_since(self.steps.session.now()));
-        let most = match self.steps.session.asked().is_empty() {
-            true => Duration::MAX,
-            false => ANSWERS_LOOK,
+        let most = match self.steps.session.awaits.approvals() {
+            0 => Duration::MAX,
+            _ => ANSWERS_LOOK,
         };
         Some(left.min(most).max(LOOK_AGAIN))
     }

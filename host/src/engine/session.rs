@@ -5,7 +5,7 @@
 //! leaves only after a flush that holds its REQUESTED entry (I3). Entries stand in one order, and a flush writes all of them:
 //! nothing becomes durable before what it rests on, whichever step recorded it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -21,7 +21,7 @@ use twice_core::transition::Illegal;
 use twice_ledger::{Cancel, Ledger, LedgerError, Recorded, RunChange, RunRecord, effects_of};
 use twice_workflow::plan::{self, Facts, Plan};
 
-use super::answer;
+use super::awaits::Awaits;
 use super::boundary::Boundaries;
 use super::compiled::Compiled;
 use super::error::EngineError;
@@ -57,10 +57,8 @@ pub(super) struct Session {
     receipts: Mutex<HashMap<(Name, u32), Arc<NodeReceipts>>>,
     /// Locks that the run has for as long as this session lives.
     pub(super) locks: HeldLocks,
-    /// Children that were not over when their effects were looked at.
-    awaited: Mutex<BTreeSet<RunId>>,
-    /// Approvals that were not answered when they were looked at, by the step that waits for them.
-    asked: Mutex<BTreeMap<EffectId, StepId>>,
+    /// What this ledger settles sooner or later, and the run waits for.
+    pub(super) awaits: Awaits,
 }
 
 /// The receipts of a visit by slot, each as `{ "external_id": …, "result": … }`.
@@ -104,8 +102,7 @@ impl Session {
             cancel,
             receipts: Mutex::default(),
             locks: HeldLocks::default(),
-            awaited: Mutex::default(),
-            asked: Mutex::default(),
+            awaits: Awaits::default(),
         }
     }
 
@@ -125,45 +122,6 @@ impl Session {
     #[must_use]
     pub(super) fn shared_ledger(&self) -> Arc<dyn Ledger> {
         Arc::clone(&self.ledger)
-    }
-
-    /// Takes in that a child was not over when its effect was looked at.
-    pub(super) fn wait_for(&self, child: RunId) {
-        lock(&self.awaited).insert(child);
-    }
-
-    /// Takes in that a child is over.
-    pub(super) fn waits_no_more(&self, child: &RunId) {
-        lock(&self.awaited).remove(child);
-    }
-
-    /// The children that were not over when their effects were looked at.
-    pub(super) fn awaited(&self) -> BTreeSet<RunId> {
-        lock(&self.awaited).clone()
-    }
-
-    /// Takes in that a step waits for an answer to that approval.
-    pub(super) fn wait_for_answer(&self, approval: EffectId, step: StepId) {
-        lock(&self.asked).insert(approval, step);
-    }
-
-    /// The approvals that steps wait for.
-    pub(super) fn asked(&self) -> BTreeSet<EffectId> {
-        lock(&self.asked).keys().cloned().collect()
-    }
-
-    /// The steps that wait for approvals which were answered meanwhile. Each is told once.
-    ///
-    /// # Errors
-    /// When the ledger cannot be read.
-    pub(super) async fn hear_of_answers(&self) -> Result<Vec<StepId>, EngineError> {
-        let asked = self.asked();
-        if asked.is_empty() {
-            return Ok(Vec::new());
-        }
-        let answered = answer::answered(self.ledger(), self.id(), asked).await?;
-        let mut asked = lock(&self.asked);
-        Ok(answered.iter().filter_map(|approval| asked.remove(approval)).collect())
     }
 
     /// The host's clock.
