@@ -51,8 +51,8 @@ pub struct Question {
 pub enum Next {
     /// It needs none, or has it.
     Permitted(Option<EffectId>),
-    /// Nobody was asked.
-    Ask,
+    /// Nobody was asked, as this demands.
+    Ask(Box<Required>),
     /// Somebody was, and did not answer.
     Wait {
         /// When they cannot any more.
@@ -75,10 +75,8 @@ pub fn id_of(proposal: &Proposal) -> EffectId {
 /// What is to be done about an effect that policy permits. `approval` is that of its very request ([`id_of`]).
 #[must_use]
 pub fn next(effect: &Effect, approval: Option<&Effect>, now: Timestamp) -> Next {
-    if effect.proposal.approval.is_none() {
-        return Next::Permitted(None);
-    }
-    let Some(approval) = approval else { return Next::Ask };
+    let Some(required) = &effect.proposal.approval else { return Next::Permitted(None) };
+    let Some(approval) = approval else { return Next::Ask(required.clone()) };
     let Some(question) = question(approval) else {
         let why = "its approval cannot be read".to_owned();
         return Next::Refused(unsent(failure("unreadable", why, None)));
@@ -175,34 +173,20 @@ pub enum Answer {
     Refuse,
 }
 
-/// Why an answer does not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotOpen {
-    /// The effect is no approval.
-    NoApproval,
-    /// It has its answer.
-    Answered,
-    /// It is too late.
-    Expired,
-}
-
 /// What is recorded of an answer.
 ///
 /// # Errors
-/// [`NotOpen`] when nothing is asked (any more).
-pub fn answer(
-    approval: &Effect,
+/// How the approval stands when it is not open; `None` when the effect is none.
+pub fn answer<'a>(
+    approval: &'a Effect,
     answer: Answer,
     who: &str,
     why: &str,
     now: Timestamp,
-) -> Result<EffectEvent, NotOpen> {
-    let Some(question) = question(approval) else { return Err(NotOpen::NoApproval) };
-    if approval.state != State::Requested {
-        return Err(NotOpen::Answered);
-    }
-    if now >= question.expires_at {
-        return Err(NotOpen::Expired);
+) -> Result<EffectEvent, Option<Standing<'a>>> {
+    match standing(approval, now) {
+        Some(Standing::Open) => {}
+        not_open => return Err(not_open),
     }
     let source = Source::Operator { who: who.to_owned(), evidence: why.to_owned() };
     Ok(match answer {
@@ -222,6 +206,57 @@ pub fn answer(
             format!("{who} refused approval {}: {why}", approval.id),
             Some(source),
         )),
+    })
+}
+
+/// Whether an entry about an approval can be an answer: one settles it.
+#[must_use]
+pub const fn is_answer(event: &EffectEvent) -> bool {
+    matches!(event, EffectEvent::Confirmed(_) | EffectEvent::Failed(_))
+}
+
+/// How an approval stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing<'a> {
+    /// It can be answered.
+    Open,
+    /// A person granted it.
+    Granted {
+        /// Who.
+        who: &'a str,
+        /// Their reason.
+        why: &'a str,
+    },
+    /// A person refused it.
+    Refused {
+        /// Who.
+        who: &'a str,
+        /// Their reason.
+        why: &'a str,
+    },
+    /// Nobody answered in time.
+    Expired,
+    /// Nothing waits for it any more.
+    Void,
+}
+
+/// How an approval stands at that instant; `None` when the effect is none.
+#[must_use]
+pub fn standing<'a>(approval: &'a Effect, now: Timestamp) -> Option<Standing<'a>> {
+    let question = question(approval)?;
+    let receipt = approval.receipt.as_ref().map(|receipt| &receipt.source);
+    let failure = approval.failure.as_ref();
+    let (who, why) = match receipt.or_else(|| failure.and_then(|failure| failure.source.as_ref())) {
+        Some(Source::Operator { who, evidence }) => (who.as_str(), evidence.as_str()),
+        _ => ("", ""),
+    };
+    Some(match (approval.state, failure.map(|failure| failure.code.as_str())) {
+        (State::Confirmed, _) => Standing::Granted { who, why },
+        (State::Failed, Some(VOID)) => Standing::Void,
+        (State::Failed, Some(EXPIRED)) => Standing::Expired,
+        (State::Failed, _) => Standing::Refused { who, why },
+        _ if now >= question.expires_at => Standing::Expired,
+        _ => Standing::Open,
     })
 }
 

@@ -344,6 +344,13 @@ impl Effect {
         self.decisions.iter().any(|decided| decided.decision == ConflictRule::Renew)
     }
 
+    /// Whether a request of another run means this effect no more: it was called off or refused before anything of it was sent, which
+    /// says nothing about what another run may do.
+    #[must_use]
+    pub fn is_void_for_others(&self) -> bool {
+        self.state == State::Failed && self.attempts.is_empty()
+    }
+
     /// The promises under which it was proposed (I9: never those of today's tool file).
     #[must_use]
     pub fn contract(&self) -> &Contract {

@@ -28,7 +28,8 @@ pub struct Identity {
     pub intent: String,
     /// Which of several requests of one slot in one step.
     pub selector: Selector,
-    /// 1 at first; one more for each time a person ordered a new logical action.
+    /// 1 at first; one more for each time that a person ordered a new logical action, or that another run may ask for a shared effect
+    /// of which nothing was sent ([`Effect::is_void_for_others`](crate::effect::Effect::is_void_for_others)).
     pub generation: u32,
 }
 

@@ -1,5 +1,6 @@
 //! Rules and words that every implementation of the ledger shares.
 
+use twice_core::approval;
 use twice_core::chain::Content;
 use twice_core::event::Parent;
 use twice_core::ids::{Fence, RunId};
@@ -114,10 +115,12 @@ pub(crate) fn refuse_new(write: &Write, past_pivot: bool) -> Result<(), LedgerEr
 /// Whether a write is an answer to what a person was asked, and nothing else: it rests on that question alone, so that it does not
 /// matter who holds the run, or how far it has come meanwhile.
 pub(crate) fn is_answer(write: &Write) -> bool {
-    let about_effects =
-        write.entries.iter().all(|ready| matches!(ready.entry.content, Content::Effect { .. }));
+    let settles = |ready: &Ready| match &ready.entry.content {
+        Content::Effect { event, .. } => approval::is_answer(event),
+        Content::Run(_) => false,
+    };
     let asked = !write.effects.is_empty() && write.effects.iter().all(|e| e.approves.is_some());
-    write.change.is_none() && about_effects && asked
+    write.change.is_none() && asked && write.entries.iter().all(settles)
 }
 
 /// Whether a run would be left to wait by one who does not know that it is to be cancelled.

@@ -25,7 +25,7 @@ use super::CrashtestError;
 use crate::engine::NEEDS_PERSON;
 use crate::engine::boundary::{Boundaries, Boundary};
 use crate::engine::observer::Silent;
-use crate::engine::operator::Decision;
+use crate::engine::operator::{Decision, DecisionError};
 use crate::engine::{Engine, Parts, RunEnd, StartRun, StartedRun};
 use crate::tool::Drivers;
 use crate::tool::http::{HttpConfig, HttpDriver, plain_client};
@@ -149,18 +149,24 @@ pub async fn work(config: &WorkerConfig) -> Result<RunEnd, CrashtestError> {
     Ok(end)
 }
 
-/// Grants every approval that is asked for; whether there was one.
+/// Grants every approval that is asked for; whether one was granted. What cannot be answered any more, as its run is cancelled or its
+/// time is over, is for the run to settle.
 async fn grant_all(engine: &Engine) -> Result<bool, CrashtestError> {
     let filter = EffectFilter { waiting: true, approvals: true, ..EffectFilter::default() };
     let open = engine.ledger().effects(&filter).await?;
+    let mut granted = false;
     for approval in &open {
         let decision = Decision {
             who: "crashtest".to_owned(),
             why: "whoever is asked agrees in a crash test".to_owned(),
         };
-        engine.answer(&approval.id, Answer::Grant, &decision).await?;
+        match engine.answer(&approval.id, Answer::Grant, &decision).await {
+            Ok(_) => granted = true,
+            Err(DecisionError::NotAsked { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(!open.is_empty())
+    Ok(granted)
 }
 
 /// Opens a case's ledger under a clock that the test sets.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use twice_core::approval::{self, Answer, NotOpen};
+use twice_core::approval::{self, Answer, Standing};
 use twice_core::effect::Effect;
-use twice_core::event::Source;
 use twice_core::ids::{EffectId, RunId};
 use twice_core::limits::PAGE_MAX;
+use twice_core::saga::WayBack;
 use twice_ledger::{EffectFilter, Ledger, LedgerError, RunRecord, progress_of};
 
 use super::operator::{Decision, DecisionError, add, not_now};
@@ -35,16 +35,15 @@ impl Engine {
         let at = self.parts.clock.now();
         self.refuse_in_vain(&approval, &run).await?;
         let Decision { who, why } = decision;
-        let event = approval::answer(&approval, answer, who, why, at).map_err(|problem| {
-            let how = match problem {
-                NotOpen::NoApproval => {
-                    let rule = "it needs no approval; `twice approvals list` shows what is asked";
-                    return not_now(&approval, rule);
-                }
-                NotOpen::Answered => ended(&approval),
-                NotOpen::Expired => "expired, so that its effect will not be sent".to_owned(),
+        let event = approval::answer(&approval, answer, who, why, at).map_err(|standing| {
+            let Some(standing) = standing else {
+                let rule = "it needs no approval; `twice approvals list` shows what is asked";
+                return not_now(&approval, rule);
             };
-            DecisionError::NotAsked { approval: approval.id.clone(), how }
+            DecisionError::NotAsked {
+                approval: approval.id.clone(),
+                how: ended(&approval, standing),
+            }
         })?;
         let mut entries = Vec::new();
         add(&mut approval, &mut entries, run.fence, at, event)?;
@@ -66,7 +65,10 @@ impl Engine {
             return Ok(());
         }
         let going_back = progress_of(&**self.ledger(), run).await?.compensating.is_some();
-        if run.cancel.is_some() || going_back || run.state.is_final() {
+        // Behind its point of no return a run goes on, whoever asked that it be cancelled.
+        let cancelled =
+            run.cancel.is_some() && !matches!(self.way_back(run).await?, WayBack::Closed(_));
+        if cancelled || going_back || run.state.is_final() {
             let how = "not needed any more, as its run does not go on".to_owned();
             return Err(DecisionError::NotAsked { approval: approval.id.clone(), how });
         }
@@ -75,18 +77,14 @@ impl Engine {
 }
 
 /// How an approval ended, as the end of a sentence.
-fn ended(approval: &Effect) -> String {
-    let receipt = approval.receipt.as_ref().map(|receipt| &receipt.source);
-    let failure = approval.failure.as_ref();
-    let source = receipt.or_else(|| failure.and_then(|failure| failure.source.as_ref()));
+fn ended(approval: &Effect, standing: Standing<'_>) -> String {
     let at = approval.answered_at.unwrap_or(approval.updated_at);
-    match (source, failure) {
-        (Some(Source::Operator { who, evidence }), failure) => {
-            let word = if failure.is_some() { "refused" } else { "granted" };
-            format!("{word} by {who} at {at}: {evidence}")
-        }
-        (_, Some(failure)) => format!("over since {at}: {}", failure.message),
-        (_, None) => "over".to_owned(),
+    match standing {
+        Standing::Granted { who, why } => format!("granted by {who} at {at}: {why}"),
+        Standing::Refused { who, why } => format!("refused by {who} at {at}: {why}"),
+        Standing::Expired => "expired: whoever was asked did not answer in time".to_owned(),
+        Standing::Void => format!("called off since {at}, as nothing waits for it any more"),
+        Standing::Open => "open".to_owned(),
     }
 }
 

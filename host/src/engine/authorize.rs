@@ -66,10 +66,7 @@ pub(super) fn authorize(
                 session.record(&asked, EffectEvent::Failed(expired))?;
             }
         }
-        Next::Ask => {
-            let Some(required) = effect.proposal.approval.clone() else {
-                return Ok(Authorized::Decided);
-            };
+        Next::Ask(required) => {
             let events = approval::ask(effect, &required, now);
             void(session, "other args are asked for now", |of, _| of == id)?;
             for event in events {

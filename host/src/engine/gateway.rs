@@ -175,7 +175,10 @@ impl Gateway {
             let known = match known {
                 None if slot.slot.shared => match self.session.shared_effect(&id).await? {
                     Some(effect) if !self.is_own(&effect) => {
-                        if self.is_void(&effect) || self.leads_on(&effect, &proposal, slot).await? {
+                        let elsewhere = effect.run != *self.session.id();
+                        if elsewhere && effect.is_void_for_others()
+                            || self.leads_on(&effect, &proposal, slot).await?
+                        {
                             proposal = resolve::next_generation(&proposal, slot);
                             continue;
                         }
@@ -320,12 +323,6 @@ impl Gateway {
             self.session.record(&effect.id, EffectEvent::ConflictDecided(decision))?;
         }
         Ok(())
-    }
-
-    /// Whether another run called an effect off, or was refused it, before anything of it was sent: that says nothing about this one.
-    fn is_void(&self, effect: &Effect) -> bool {
-        let elsewhere = effect.run != *self.session.id();
-        elsewhere && effect.state == State::Failed && effect.attempts.is_empty()
     }
 
     /// Whether this very step asked for an effect first.

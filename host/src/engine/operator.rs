@@ -260,9 +260,7 @@ impl Engine {
             );
         }
         let at = self.parts.clock.now();
-        let mut failed = failed_effects(&*self.parts.ledger, id).await?;
-        // What asked a person, or undid something, is asked for anew with what it was for.
-        failed.retain(|effect| effect.proposal.is_of_node());
+        let failed = failed_effects(&*self.parts.ledger, id).await?;
         let (entries, effects) = renewals(failed, run.fence, decision, at)?;
         let renewed = effects.len();
         let event = Some(retried(decision));
@@ -377,7 +375,7 @@ pub(super) fn renewals(
     Ok((entries, effects))
 }
 
-/// The effects of a run that failed and were not renewed yet.
+/// The effects of a run that failed and were not renewed yet. An approval is asked for anew with what it was for.
 pub(super) async fn failed_effects(
     ledger: &dyn Ledger,
     id: &RunId,
@@ -393,8 +391,11 @@ pub(super) async fn failed_effects(
         let page = ledger.effects(&filter).await?;
         for row in &page {
             let effect = ledger.effect(&row.id).await?;
-            let renewed = |effect: &Effect| effect.is_renewed_for(&effect.proposal.request_hash);
-            found.extend(effect.filter(|effect| !renewed(effect)));
+            let stands = |effect: &Effect| {
+                effect.proposal.approves.is_none()
+                    && !effect.is_renewed_for(&effect.proposal.request_hash)
+            };
+            found.extend(effect.filter(stands));
         }
         match page.last() {
             Some(last) if page.len() == PAGE_MAX as usize => filter.after = Some(last.id.clone()),

@@ -29,7 +29,7 @@ impl Engine {
         self.record(id).await
     }
 
-    async fn way_back(&self, run: &RunRecord) -> Result<WayBack, EngineError> {
+    pub(super) async fn way_back(&self, run: &RunRecord) -> Result<WayBack, EngineError> {
         let definition = self.pinned(&run.id, &run.definition).await?;
         let Some((node, slot)) = definition.workflow.pivot() else { return Ok(WayBack::Open) };
         let step = StepId { node: node.name.clone(), visit: 1, element: None };

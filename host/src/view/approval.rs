@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use twice_core::approval;
-use twice_core::effect::{Effect, State};
-use twice_core::event::Source;
+use twice_core::approval::{self, Standing};
+use twice_core::effect::Effect;
 use twice_core::time::Timestamp;
 
 /// What a person is asked to approve.
@@ -38,20 +37,12 @@ impl ApprovalView {
     /// The view of an approval, by what it asks.
     #[must_use]
     pub fn of(effect: &Effect, question: approval::Question, now: Timestamp) -> Self {
-        let receipt = effect.receipt.as_ref().map(|receipt| &receipt.source);
-        let failure = effect.failure.as_ref();
-        let source = receipt.or_else(|| failure.and_then(|failure| failure.source.as_ref()));
-        let (answered_by, reason) = match source {
-            Some(Source::Operator { who, evidence }) => (Some(who.clone()), Some(evidence.clone())),
-            _ => (None, None),
-        };
-        let state = match (effect.state, failure.map(|failure| failure.code.as_str())) {
-            (State::Confirmed, _) => "granted",
-            (State::Failed, Some(approval::VOID)) => "void",
-            (State::Failed, Some(approval::EXPIRED)) => "expired",
-            (State::Failed, _) => "refused",
-            _ if now >= question.expires_at => "expired",
-            _ => "open",
+        let (state, answer) = match approval::standing(effect, now) {
+            Some(Standing::Granted { who, why }) => ("granted", Some((who, why))),
+            Some(Standing::Refused { who, why }) => ("refused", Some((who, why))),
+            Some(Standing::Expired) => ("expired", None),
+            Some(Standing::Void) => ("void", None),
+            Some(Standing::Open) | None => ("open", None),
         };
         Self {
             approval_id: effect.id.to_string(),
@@ -63,8 +54,8 @@ impl ApprovalView {
             by: question.by.to_string(),
             state,
             expires_at: question.expires_at.to_string(),
-            answered_by,
-            reason,
+            answered_by: answer.map(|(who, _)| who.to_owned()),
+            reason: answer.map(|(_, why)| why.to_owned()),
         }
     }
 }

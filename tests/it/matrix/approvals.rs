@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use twice::engine::boundary::{Boundaries, Boundary};
 use twice::engine::operator::{Decision, DecisionError, Finding};
-use twice::engine::{NEEDS_PERSON, RunEnd};
+use twice::engine::{Engine, NEEDS_PERSON, RunEnd};
 use twice_core::approval::{self, Answer};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEvent, Source};
@@ -241,30 +241,59 @@ fn an_answer_counts_at_once_while_another_branch_is_at_work() {
 fn an_answer_that_comes_while_a_run_is_put_to_rest_wakes_it() {
     run(async {
         let host = one(BY_FINANCE, Store::Sqlite).await;
-        let (ledger, clock) = (Arc::clone(&host.ledger), Arc::clone(&host.clock));
-        let engine = host.another(Boundaries::none());
-        let engine = Arc::new(engine);
-        let worker = host.another(Boundaries::inject(move |boundary| {
-            if boundary == Boundary::BeforePark {
-                let (ledger, engine) = (Arc::clone(&ledger), Arc::clone(&engine));
-                let answered = async move {
-                    let filter =
-                        EffectFilter { approvals: true, waiting: true, ..EffectFilter::default() };
-                    for asked in ledger.effects(&filter).await.unwrap() {
-                        engine.answer(&asked.id, Answer::Grant, &ann()).await.unwrap();
-                    }
-                };
-                tokio::task::block_in_place(|| {
-                    tokio::runtime::Handle::current().block_on(answered)
-                });
-            }
-        }));
+        let clock = Arc::clone(&host.clock);
+        let worker = granted_at(&host, Boundary::BeforePark);
         let before = clock.now();
         waits(&host.try_run_of(&worker, "graph", "run-1", order(100)).await.unwrap());
         // Due at once, though nobody knew that it waited.
         let end = host.engine.resume(&run_id("run-1"), false).await.unwrap();
         assert!(matches!(end, RunEnd::Completed(_)), "{end:?}");
         assert!(clock.now().ms_since(before) < EXPIRES_MS);
+        check_books(&host, 1, 0).await;
+    });
+}
+
+/// A worker on which a person answers everything that is asked when it passes that boundary for the first time.
+fn granted_at(host: &Host, at: Boundary) -> Engine {
+    let (ledger, engine) = (Arc::clone(&host.ledger), Arc::new(host.another(Boundaries::none())));
+    host.another(Boundaries::inject(move |boundary| {
+        if boundary == at {
+            let (ledger, engine) = (Arc::clone(&ledger), Arc::clone(&engine));
+            let answered = async move {
+                let filter =
+                    EffectFilter { approvals: true, waiting: true, ..EffectFilter::default() };
+                for asked in ledger.effects(&filter).await.unwrap() {
+                    engine.answer(&asked.id, Answer::Grant, &ann()).await.unwrap();
+                }
+            };
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(answered));
+        }
+    }))
+}
+
+/// The worker has not heard of the answer when its run turns back: it settles what it asked by what the ledger says.
+#[test]
+fn an_answer_that_comes_just_before_the_run_fails_elsewhere_stands() {
+    run(async {
+        let one = format!("{}{BY_FINANCE}", refund_of("/input/one"));
+        let nodes = vec![("one", one), ("two", refund_of("/input/two"))];
+        let slow = Switch::new(Fault::DelayMs).value(500).path("/v1/orders/order-2/refunds");
+        let setup = setup(Class::KeyLookup, "", &named(&nodes)).switches(vec![slow]);
+        let host = Host::start(setup).await;
+        let fatal = json!({ "do": "fatal", "message": "no way on" });
+        let two = json!({
+            "do": "request", "slot": "refund",
+            "args": { "order_id": "order-2", "amount_cents": 100 },
+        });
+        let mut input = each(&[("one", vec![refund("order-1")]), ("two", vec![two, fatal])]);
+        input["one"] = json!("order-1");
+        input["two"] = json!("order-2");
+        let worker = granted_at(&host, Boundary::AfterReply);
+        let end = host.try_run_of(&worker, "graph", "run-1", input).await.unwrap();
+        assert!(matches!(&end, RunEnd::Failed { why } if why.contains("no way on")), "{end:?}");
+        let asked = approvals(&host, "run-1").await.remove(0);
+        assert_eq!(asked.state, State::Confirmed);
+        // Granted, and not used.
         check_books(&host, 1, 0).await;
     });
 }

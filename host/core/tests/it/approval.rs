@@ -1,10 +1,11 @@
 //! What a person has to say before an effect is sent.
 
 use serde_json::json;
-use twice_core::approval::{self, Answer, Next, NotOpen, Question};
+use twice_core::approval::{self, Answer, Next, Question, Standing};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEvent, Proposal, Required, Source};
 use twice_core::identity::RequestHash;
+use twice_core::time::Timestamp;
 
 use crate::fixtures::{START, apply, contract, name, proposal, run};
 
@@ -54,7 +55,7 @@ fn what_needs_none_is_permitted() {
 #[test]
 fn somebody_is_asked_once_and_waited_for_until_it_expires() {
     let effect = waiting();
-    assert_eq!(approval::next(&effect, None, START), Next::Ask);
+    assert_eq!(approval::next(&effect, None, START), Next::Ask(Box::new(required())));
     let (end, last) = (START.plus_ms(EXPIRES_MS), START.plus_ms(EXPIRES_MS - 1));
     for recorded in 1..=3 {
         let asked = asked(&effect, recorded);
@@ -127,13 +128,17 @@ fn an_answer_counts_once_in_time_and_to_a_question() {
     let effect = waiting();
     let open = asked(&effect, 3);
     let end = START.plus_ms(EXPIRES_MS);
-    let answer = |of: &Effect, at| approval::answer(of, Answer::Grant, "ann", "seen it", at);
-    assert_eq!(answer(&open, end), Err(NotOpen::Expired));
-    assert_eq!(answer(&effect, START), Err(NotOpen::NoApproval));
-    for given in [Answer::Grant, Answer::Refuse] {
-        assert_eq!(answer(&answered(&effect, given), START), Err(NotOpen::Answered));
+    fn answer(of: &Effect, at: Timestamp) -> Result<EffectEvent, Option<Standing<'_>>> {
+        approval::answer(of, Answer::Grant, "ann", "seen it", at)
+    }
+    let refused = |of: &Effect, at| answer(of, at).map_err(|how| format!("{how:?}")).unwrap_err();
+    assert_eq!(refused(&open, end), "Some(Expired)");
+    assert_eq!(refused(&effect, START), "None");
+    let said = "{ who: \"ann\", why: \"seen it\" }";
+    for (given, word) in [(Answer::Grant, "Granted"), (Answer::Refuse, "Refused")] {
+        assert_eq!(refused(&answered(&effect, given), START), format!("Some({word} {said})"));
     }
     let mut void = open;
     apply(&mut void, &EffectEvent::Failed(approval::void("the run was cancelled")), START);
-    assert_eq!((void.state, answer(&void, START)), (State::Failed, Err(NotOpen::Answered)));
+    assert_eq!((void.state, refused(&void, START).as_str()), (State::Failed, "Some(Void)"));
 }
