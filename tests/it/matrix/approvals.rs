@@ -271,25 +271,34 @@ fn granted_at(host: &Host, at: Boundary) -> Engine {
     }))
 }
 
-/// The worker has not heard of the answer when its run turns back: it settles what it asked by what the ledger says.
+/// The run turns back, and its worker still finds out what became of the one effect when a person answers about the other.
 #[test]
-fn an_answer_that_comes_just_before_the_run_fails_elsewhere_stands() {
+fn an_answer_that_comes_while_a_step_is_settled_stands() {
     run(async {
-        let one = format!("{}{BY_FINANCE}", refund_of("/input/one"));
-        let nodes = vec![("one", one), ("two", refund_of("/input/two"))];
-        let slow = Switch::new(Fault::DelayMs).value(500).path("/v1/orders/order-2/refunds");
-        let setup = setup(Class::KeyLookup, "", &named(&nodes)).switches(vec![slow]);
+        let first = refund_of("/input/one").replace("\"refund\"", "\"first\"");
+        let second = first.replace("\"first\"", "\"second\"").replace("/one", "/two");
+        let node = format!("{first}{second}{BY_FINANCE}");
+        let nodes = vec![("one", node), ("two", String::new())];
+        let lost = Switch::new(Fault::CommitThenDrop).times(1);
+        let setup = setup(Class::KeyLookup, "", &named(&nodes)).switches(vec![lost]);
         let host = Host::start(setup).await;
-        let fatal = json!({ "do": "fatal", "message": "no way on" });
-        let two = json!({
-            "do": "request", "slot": "refund",
-            "args": { "order_id": "order-2", "amount_cents": 100 },
+        let ask = |slot: &str, order: &str| json!({ "slot": slot, "args": { "order_id": order, "amount_cents": 100 } });
+        let both = json!({
+            "do": "request_all", "requests": [ask("first", "order-1"), ask("second", "order-2")],
         });
-        let mut input = each(&[("one", vec![refund("order-1")]), ("two", vec![two, fatal])]);
+        let fatal = json!({ "do": "fatal", "message": "no way on" });
+        let mut input = each(&[("one", vec![both]), ("two", vec![fatal])]);
         input["one"] = json!("order-1");
         input["two"] = json!("order-2");
-        let worker = granted_at(&host, Boundary::AfterReply);
-        let end = host.try_run_of(&worker, "graph", "run-1", input).await.unwrap();
+        let end = host.run("run-1", input).await;
+        let RunEnd::Waiting { until, .. } = end else { panic!("{end:?}") };
+        assert_eq!(open(&host).await.len(), 1);
+        host.advance(until.ms_since(host.clock.now())).await;
+        let worker = granted_at(&host, Boundary::AfterLookup);
+        let mut end = worker.resume(&run_id("run-1"), false).await.unwrap();
+        if matches!(end, RunEnd::Waiting { .. }) {
+            end = host.finish("run-1", Pace::Jump).await;
+        }
         assert!(matches!(&end, RunEnd::Failed { why } if why.contains("no way on")), "{end:?}");
         let asked = approvals(&host, "run-1").await.remove(0);
         assert_eq!(asked.state, State::Confirmed);
