@@ -83,11 +83,7 @@ pub fn next(effect: &Effect, approval: Option<&Effect>, now: Timestamp) -> Next 
     };
     let is_over = now >= question.expires_at;
     match approval.state {
-        State::Confirmed if is_over => {
-            let why =
-                format!("approval {} was granted, and expired before it was used", approval.id);
-            Next::Refused(unsent(failure(EXPIRED, why, None)))
-        }
+        State::Confirmed if is_over => Next::Refused(unsent(unused_grant(approval))),
         State::Confirmed => Next::Permitted(Some(approval.id.clone())),
         State::Failed => {
             let known = approval.failure.clone();
@@ -105,6 +101,20 @@ pub fn next(effect: &Effect, approval: Option<&Effect>, now: Timestamp) -> Next 
             ),
         },
     }
+}
+
+/// Why an effect is not sent any more that was authorized under `approval` and had to wait since: the grant expired before it was
+/// used. What was sent once is sent again under it.
+#[must_use]
+pub fn lapsed(effect: &Effect, approval: &Effect, now: Timestamp) -> Option<Failure> {
+    let unused = effect.state == State::Authorized && effect.attempts.is_empty();
+    let is_over = question(approval).is_none_or(|question| now >= question.expires_at);
+    (unused && is_over).then(|| unsent(unused_grant(approval)))
+}
+
+fn unused_grant(approval: &Effect) -> Failure {
+    let why = format!("approval {} was granted, and expired before it was used", approval.id);
+    failure(EXPIRED, why, None)
 }
 
 /// What is recorded when somebody is asked, in this order.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use twice_core::approval::{self, Next};
+use twice_core::effect::Effect;
 use twice_core::event::{Authorization, EffectEvent, Failure};
 use twice_core::ids::EffectId;
 
@@ -76,6 +77,12 @@ pub(super) fn authorize(
         }
     }
     Ok(Authorized::Decided)
+}
+
+/// Why an effect that was authorized is not sent any more: the grant under which it was expired before it was used.
+pub(super) fn lapsed(session: &StepSession, effect: &Effect) -> Option<Failure> {
+    let approval = effect.authorization.as_ref()?.approval.as_ref()?;
+    approval::lapsed(effect, session.effect(approval)?, session.now())
 }
 
 /// Calls off what a person is asked about effects that are settled, or were never taken up.

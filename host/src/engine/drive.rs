@@ -156,7 +156,12 @@ fn plan(
                 why: format!("effect {id} belongs to no slot of the pinned definition"),
             }));
         };
-        match reconcile::next(effect, session.fence, session.now()) {
+        let next = reconcile::next(effect, session.fence, session.now());
+        if let (Next::Send { .. }, Some(lapsed)) = (&next, authorize::lapsed(session, effect)) {
+            session.record(id, EffectEvent::Failed(lapsed))?;
+            continue;
+        }
+        match next {
             Next::Answered => return Ok(Planned::Answered),
             Next::Wait { until, why } => return Ok(Planned::Stop(Stop::Wait { until, why })),
             Next::Person { why } => return Ok(Planned::Stop(Stop::Person { why })),

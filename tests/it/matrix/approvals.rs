@@ -278,18 +278,22 @@ fn an_answer_that_comes_while_a_step_is_settled_stands() {
         let first = refund_of("/input/one").replace("\"refund\"", "\"first\"");
         let second = first.replace("\"first\"", "\"second\"").replace("/one", "/two");
         let node = format!("{first}{second}{BY_FINANCE}");
-        let nodes = vec![("one", node), ("two", String::new())];
-        let lost = Switch::new(Fault::CommitThenDrop).times(1);
-        let setup = setup(Class::KeyLookup, "", &named(&nodes)).switches(vec![lost]);
+        let nodes = vec![("one", node), ("two", refund_of("/input/three"))];
+        let path = |order: &str| format!("/v1/orders/{order}/refunds");
+        let lost = Switch::new(Fault::CommitThenDrop).times(1).path(&path("order-1"));
+        // So that the other has asked for both by then.
+        let slow = Switch::new(Fault::DelayMs).value(1_000).path(&path("order-3"));
+        let setup = setup(Class::KeyLookup, "", &named(&nodes)).switches(vec![lost, slow]);
         let host = Host::start(setup).await;
         let ask = |slot: &str, order: &str| json!({ "slot": slot, "args": { "order_id": order, "amount_cents": 100 } });
         let both = json!({
             "do": "request_all", "requests": [ask("first", "order-1"), ask("second", "order-2")],
         });
         let fatal = json!({ "do": "fatal", "message": "no way on" });
-        let mut input = each(&[("one", vec![both]), ("two", vec![fatal])]);
+        let mut input = each(&[("one", vec![both]), ("two", vec![refund("order-3"), fatal])]);
         input["one"] = json!("order-1");
         input["two"] = json!("order-2");
+        input["three"] = json!("order-3");
         let end = host.run("run-1", input).await;
         let RunEnd::Waiting { until, .. } = end else { panic!("{end:?}") };
         assert_eq!(open(&host).await.len(), 1);
@@ -303,7 +307,7 @@ fn an_answer_that_comes_while_a_step_is_settled_stands() {
         let asked = approvals(&host, "run-1").await.remove(0);
         assert_eq!(asked.state, State::Confirmed);
         // Granted, and not used.
-        check_books(&host, 1, 0).await;
+        check_books(&host, 2, 0).await;
     });
 }
 

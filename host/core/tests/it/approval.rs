@@ -7,7 +7,7 @@ use twice_core::event::{EffectEvent, Proposal, Required, Source};
 use twice_core::identity::RequestHash;
 use twice_core::time::Timestamp;
 
-use crate::fixtures::{START, apply, contract, name, proposal, run};
+use crate::fixtures::{START, apply, authorized, contract, deferred, name, proposal, run, start};
 
 const EXPIRES_MS: u64 = 60_000;
 
@@ -94,6 +94,20 @@ fn a_grant_permits_until_it_expires_and_a_refusal_never() {
         panic!("it is refused")
     };
     assert_eq!((failure.code.as_str(), failure.source), ("not_approved", Some(who)));
+}
+
+#[test]
+fn a_grant_lapses_before_it_is_used_and_not_after() {
+    let mut effect = waiting();
+    let granted = answered(&effect, Answer::Grant);
+    let (end, last) = (START.plus_ms(EXPIRES_MS), START.plus_ms(EXPIRES_MS - 1));
+    apply(&mut effect, &authorized(), START);
+    assert_eq!(approval::lapsed(&effect, &granted, last), None);
+    let lapsed = approval::lapsed(&effect, &granted, end).unwrap();
+    assert_eq!((lapsed.code.as_str(), lapsed.denied, lapsed.verdict), ("expired", true, None));
+    apply(&mut effect, &start(1), START);
+    apply(&mut effect, &deferred(), START);
+    assert_eq!((effect.state, approval::lapsed(&effect, &granted, end)), (State::Authorized, None));
 }
 
 #[test]
