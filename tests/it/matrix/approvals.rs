@@ -280,9 +280,9 @@ fn an_answer_that_comes_while_a_step_is_settled_stands() {
         let node = format!("{first}{second}{BY_FINANCE}");
         let nodes = vec![("one", node), ("two", refund_of("/input/three"))];
         let path = |order: &str| format!("/v1/orders/{order}/refunds");
-        let lost = Switch::new(Fault::CommitThenDrop).times(1).path(&path("order-1"));
+        let lost = Switch::new(Fault::CommitThenDrop).times(1).path(path("order-1"));
         // So that the other has asked for both by then.
-        let slow = Switch::new(Fault::DelayMs).value(1_000).path(&path("order-3"));
+        let slow = Switch::new(Fault::DelayMs).value(1_000).path(path("order-3"));
         let setup = setup(Class::KeyLookup, "", &named(&nodes)).switches(vec![lost, slow]);
         let host = Host::start(setup).await;
         let ask = |slot: &str, order: &str| json!({ "slot": slot, "args": { "order_id": order, "amount_cents": 100 } });
