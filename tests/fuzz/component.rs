@@ -168,7 +168,7 @@ fn component() {
             }
         }
     };
-    Target { name: "component", corpus, dictionary: DICTIONARY, run: Box::new(run) }.fuzz();
+    Target { name: "component", corpus, dictionary: DICTIONARY, run: Box::new(run) }.fuzz(40_000);
 }
 
 fn told(ended: &Ended) -> String {

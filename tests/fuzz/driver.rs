@@ -1,5 +1,6 @@
-//! Mutates inputs and runs a target on them, for a bounded time. Runs on stable: there is no coverage to steer by, so the
-//! answers of the target do. An input to which it answers in words that were not heard before is kept, and mutated further.
+//! Mutates inputs and runs a target on them: a bounded number of them, the same ones each time, as a test; others each time, for
+//! as long as `TWICE_FUZZ_SECONDS` says, to look for what is not known yet. Runs on stable: there is no coverage to steer by, so
+//! the answers of the target do. An input to which it answers in words that were not heard before is kept, and mutated further.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use twice_tests::dice::Dice;
 use twice_tests::nodes::repository;
 
-/// How long each target runs unless `TWICE_FUZZ_SECONDS` says otherwise.
-const SECONDS: u64 = 5;
+/// The seed of a test, unless `SEED` says otherwise: whether a change passes must not hang on luck.
+const SEED: u64 = 1;
 /// Longest input that mutation makes. Bytes.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 /// Most inputs that are kept because of what came of them.
@@ -38,10 +39,14 @@ pub(crate) struct Target {
 type Run = dyn Fn(&[u8]) -> String;
 
 impl Target {
-    /// Runs it on its corpus, on what failed once, and on what mutation makes of both until the time is over.
-    pub(crate) fn fuzz(self) {
-        let seed = number("SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
-        let seconds = number("TWICE_FUZZ_SECONDS").unwrap_or(SECONDS);
+    /// Runs it on its corpus, on what failed once, and on what mutation makes of both until there were `inputs` of these,
+    /// which should be a few seconds' worth, or until the time is over.
+    pub(crate) fn fuzz(self, inputs: u64) {
+        let time = number("TWICE_FUZZ_SECONDS").map(Duration::from_secs);
+        let seed = number("SEED").unwrap_or_else(|| match time {
+            Some(_) => RandomState::new().build_hasher().finish(),
+            None => SEED,
+        });
         let mut last = LastInput::new(self.name);
         let mut heard = BTreeSet::new();
         let mut kept = self.corpus.clone();
@@ -53,7 +58,7 @@ impl Target {
         let mut dice = Dice::new(seed);
         let begun = Instant::now();
         let mut count = 0_u64;
-        while begun.elapsed() < Duration::from_secs(seconds) {
+        while time.map_or(count < inputs, |time| begun.elapsed() < time) {
             count += 1;
             let input = mutated(&mut dice, &kept, self.dictionary);
             let answer = self.try_input(&input, &mut last, seed, count);

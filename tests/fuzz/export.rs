@@ -91,7 +91,7 @@ fn export() {
         };
         format!("{}; {}", told(as_it_is), told(resealed))
     };
-    Target { name: "export", corpus, dictionary: DICTIONARY, run: Box::new(run) }.fuzz();
+    Target { name: "export", corpus, dictionary: DICTIONARY, run: Box::new(run) }.fuzz(4_000);
 }
 
 /// The same with a last line that fits the lines before it.

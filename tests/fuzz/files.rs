@@ -140,19 +140,19 @@ fn project_file() {
         fs::read(repository().join("nodes/example-project/twice.toml")).unwrap(),
         b"project = \"p\"\n[database]\nurl = \"env:DATABASE\"\n[worker]\nlease = \"1m\"\n".to_vec(),
     ];
-    target("project_file", "twice.toml", corpus).fuzz();
+    target("project_file", "twice.toml", corpus).fuzz(1_200);
 }
 
 #[test]
 fn workflow_file() {
-    target("workflow_file", "workflows/damaged-item-refund.toml", all("workflows")).fuzz();
+    target("workflow_file", "workflows/damaged-item-refund.toml", all("workflows")).fuzz(2_000);
 }
 
 #[test]
 fn tool_file() {
     let mut corpus = all("tools");
     corpus.extend(files(&repository().join("nodes/providers"), ".toml"));
-    target("tool_file", "tools/payments.toml", corpus).fuzz();
+    target("tool_file", "tools/payments.toml", corpus).fuzz(1_200);
 }
 
 const CEL: &[&str] = &[
@@ -257,5 +257,5 @@ fn expression() {
         )
     };
     Target { name: "expression", corpus: corpus.to_vec(), dictionary: CEL, run: Box::new(run) }
-        .fuzz();
+        .fuzz(6_000);
 }

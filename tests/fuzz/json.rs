@@ -55,7 +55,7 @@ fn json() {
         ]
         .map(|text| text.as_bytes().to_vec()),
     );
-    Target { name: "json", corpus, dictionary: DICTIONARY, run: Box::new(check) }.fuzz();
+    Target { name: "json", corpus, dictionary: DICTIONARY, run: Box::new(check) }.fuzz(100_000);
 }
 
 fn check(input: &[u8]) -> String {
