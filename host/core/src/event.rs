@@ -197,8 +197,15 @@ pub enum Source {
     },
     /// A lookup.
     Lookup,
-    /// An authenticated callback.
-    Callback,
+    /// An authenticated callback: what the provider posted by itself.
+    Callback {
+        /// The event's id, when there is one.
+        event: Option<String>,
+        /// When it was sent, by the provider's clock, when it says so.
+        sent_at: Option<Timestamp>,
+        /// `sha256:` and the digest of its body.
+        body_hash: String,
+    },
     /// This ledger, which has the run that the effect started.
     Ledger {
         /// That run.

@@ -16,6 +16,8 @@ pub const ENTRY_DEPTH_MAX: usize = JSON_DEPTH_MAX + 16;
 pub const SECRET_CHARS_MIN: usize = 6;
 /// Largest response body taken from a provider. Bytes.
 pub const RESPONSE_BYTES_MAX: u64 = 1 << 20;
+/// Largest event that a provider posts. Bytes; GitHub's limit is 25 MiB, those that speak of one payment have a few KiB.
+pub const WEBHOOK_BYTES_MAX: usize = 1 << 20;
 /// How much of a body that cannot be kept whole is kept. Bytes.
 pub const EXCERPT_BYTES_MAX: usize = 4 << 10;
 /// Largest component. Bytes; an interpreter with its library fits.

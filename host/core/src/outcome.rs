@@ -20,6 +20,7 @@ pub use observe::{observe, observe_lookup};
 pub(crate) use settle::bare_receipt;
 pub use settle::{ChildEnd, NoExternalId, receipt_by_person, settle, settle_child, settle_probe};
 pub use success::discrepancy;
+pub(crate) use success::{exposed, id_at, same};
 
 /// The verdict on one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -28,6 +28,7 @@ mod status;
 pub mod term;
 mod tool;
 mod undone;
+mod webhooks;
 mod worker;
 
 use std::path::PathBuf;
@@ -94,6 +95,9 @@ enum Command {
     /// List and answer what people are asked to approve
     #[command(subcommand)]
     Approvals(approvals::Approvals),
+    /// Take in what providers post by themselves
+    #[command(subcommand)]
+    Webhooks(webhooks::Webhooks),
     /// List and release locks on business objects
     #[command(subcommand)]
     Locks(locks::Locks),
@@ -122,6 +126,7 @@ impl Command {
             Self::Runs(command) => command.prints_json(),
             Self::Effects(command) => command.prints_json(),
             Self::Approvals(command) => command.prints_json(),
+            Self::Webhooks(command) => command.prints_json(),
             Self::Locks(command) => command.prints_json(),
             Self::Crashtest(command) => command.json,
             Self::Status(command) => command.json,
@@ -171,6 +176,7 @@ pub fn main_with(boundaries: Boundaries) -> ExitCode {
             Command::Status(command) => command.run(&out, &place).await,
             Command::Effects(command) => command.run(&out, &place).await,
             Command::Approvals(command) => command.run(&out, &place).await,
+            Command::Webhooks(command) => command.run(&out, &place).await,
             Command::Locks(command) => command.run(&out, &place).await,
             Command::Crashtest(command) => command.run(&out, &place).await,
             Command::CrashtestWorker(command) => command.run().await,

@@ -35,6 +35,7 @@ mod step_session;
 mod steps;
 mod stop;
 mod undo_operator;
+pub mod webhook;
 mod writing;
 
 use std::collections::HashMap;

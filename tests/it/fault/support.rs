@@ -61,6 +61,7 @@ pub(super) fn operation() -> Operation {
             format: KeyFormat::Uuid,
         }),
         lookup: None,
+        webhook: None,
         response_schema: Some(json!({ "type": "object", "required": ["id"] })),
         declarations: Declarations::default(),
         contract: Contract {
@@ -126,6 +127,7 @@ impl Bench {
             version: "1".to_owned(),
             model: false,
             wit: None,
+            webhook: None,
             kind: ToolKind::Http(HttpTool {
                 base_url: base_url.to_owned(),
                 secrets: secrets

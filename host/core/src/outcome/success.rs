@@ -6,7 +6,7 @@ use super::{Answer, Body, Declarations, Echo};
 use crate::json;
 
 /// The id at a pointer: a string that is not empty, or an integer as decimal text.
-pub(super) fn id_at(body: &Value, pointer: Option<&str>) -> Option<String> {
+pub(crate) fn id_at(body: &Value, pointer: Option<&str>) -> Option<String> {
     match body.pointer(pointer?)? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
         Value::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),
@@ -81,7 +81,7 @@ pub(super) fn comparable(result: &Value, echo: &[Echo], args: &Value) -> bool {
 
 /// Equality of JSON, with integers compared as integers: `8200` and `8200.0` are equal, two that a double cannot tell
 /// apart are not.
-pub(super) fn same(a: &Value, b: &Value) -> bool {
+pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(x), Value::Number(y)) => match (integer(x), integer(y)) {
             (Some(x), Some(y)) => x == y,
@@ -108,7 +108,7 @@ fn integer(number: &serde_json::Number) -> Option<i128> {
 }
 
 /// What the guest may see of a result, as [`Declarations::expose`] says.
-pub(super) fn exposed(result: &Value, expose: &[String]) -> Value {
+pub(crate) fn exposed(result: &Value, expose: &[String]) -> Value {
     let mut members = Map::new();
     for pointer in expose {
         if pointer.is_empty() {

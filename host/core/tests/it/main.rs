@@ -14,3 +14,4 @@ mod redact;
 mod saga;
 mod settle;
 mod transition;
+mod webhook;

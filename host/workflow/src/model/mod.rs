@@ -12,6 +12,7 @@ use twice_core::ids::Name;
 
 pub use self::tool::{
     HttpRequest, HttpTool, KeyCarrier, Lookup, Operation, Part, Template, Text, Tool, ToolKind,
+    Webhook,
 };
 
 /// A workflow with everything it will be interpreted under, as pinned when a run starts.

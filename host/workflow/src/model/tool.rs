@@ -8,6 +8,7 @@ use twice_core::contract::Contract;
 use twice_core::identity::KeyFormat;
 use twice_core::ids::Name;
 use twice_core::outcome::Declarations;
+use twice_core::webhook::{Meaning, Scheme};
 
 /// A tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,8 +25,21 @@ pub struct Tool {
     /// The WIT interface whose functions are its operations; absent: the one of its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wit: Option<String>,
+    /// How what its provider posts by itself is signed, if that is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Webhook>,
     /// Its operations.
     pub operations: BTreeMap<Name, Operation>,
+}
+
+/// How what a provider posts by itself is verified.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Webhook {
+    /// How it is signed.
+    pub scheme: Scheme,
+    /// The keys, any of which may have signed it: references `env:NAME` or `file:PATH`, never values.
+    pub secrets: Vec<String>,
 }
 
 /// What performs a tool.
@@ -67,6 +81,9 @@ pub struct Operation {
     pub key_carrier: Option<KeyCarrier>,
     /// How an outcome is looked up, if it can be.
     pub lookup: Option<Lookup>,
+    /// What the provider's events say about an outcome, if they are taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Meaning>,
     /// JSON Schema of a success's body.
     pub response_schema: Option<Value>,
     /// What its answers mean.

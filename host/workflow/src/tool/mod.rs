@@ -3,6 +3,7 @@
 mod answers;
 mod lookup;
 mod promises;
+mod webhook;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -57,14 +58,22 @@ pub(crate) fn read(
     let model = table.flag("model");
     let secrets = secrets(&table);
     let base_url = base_url(&table, !secrets.is_empty());
+    let posts = table.item("webhook").map(|item| item.place);
+    let webhook = webhook::scheme(&table);
     let ca_file = table.text("ca_file").map(|at| at.value);
     let rate = rate(&table);
     let concurrency = table.integer("concurrency", 1..=10_000);
     let names: Vec<Name> = secrets.keys().cloned().collect();
     let wit = table.interface("wit");
-    let operations = operations(&table, schemas, &names);
+    let operations = operations(&table, schemas, &names, posts.is_some());
+    if let (Some(place), Some(operations)) = (posts, &operations) {
+        webhook::check_use(sink, place, operations);
+    }
     table.close();
     let tool = || {
+        if posts.is_some() && webhook.is_none() {
+            return None;
+        }
         Some(Tool {
             name: name.clone()?.value,
             version: version?.value,
@@ -77,6 +86,7 @@ pub(crate) fn read(
                 concurrency,
             }),
             wit: wit.map(|at| at.value),
+            webhook,
             operations: operations?,
         })
     };
@@ -116,24 +126,29 @@ fn secrets(table: &Table<'_>) -> BTreeMap<Name, Option<String>> {
     let mut secrets = BTreeMap::new();
     for (key, member) in inner.members {
         let Some(name) = name_of(table.sink, key, member.key, "a secret") else { continue };
-        let text = member.item.as_text(table.sink, &format!("the secret `{key}`"));
-        let good = text.filter(|text| {
-            let good = is_env(&text.value) || text.value.strip_prefix("file:").is_some_and(|p| !p.is_empty());
-            if !good {
-                // The text is not repeated: it may well be the secret (I10).
-                table.sink.report(
-                    text.place,
-                    Code::SecretLiteral,
-                    format!("the secret `{key}` is not a reference"),
-                    "a secret in a file ends up in version control, in pinned definitions and in exports",
-                    "write `env:NAME` or `file:PATH`; if this was a real secret, replace it at the provider",
-                );
-            }
-            good
-        });
-        secrets.insert(name, good.map(|text| text.value));
+        secrets.insert(
+            name,
+            secret_reference(table.sink, &member.item, &format!("the secret `{key}`")),
+        );
     }
     secrets
+}
+
+/// A reference to a secret; anything else is refused.
+fn secret_reference(sink: Sink<'_>, item: &Item, what: &str) -> Option<String> {
+    let text = item.as_text(sink, what)?.value;
+    let good = is_env(&text) || text.strip_prefix("file:").is_some_and(|path| !path.is_empty());
+    if !good {
+        // The text is not repeated: it may well be the secret (I10).
+        sink.report(
+            item.place,
+            Code::SecretLiteral,
+            format!("{what} is not a reference"),
+            "a secret in a file ends up in version control, in pinned definitions and in exports",
+            "write `env:NAME` or `file:PATH`; if this was a real secret, replace it at the provider",
+        );
+    }
+    good.then_some(text)
 }
 
 pub(crate) fn is_env(text: &str) -> bool {
@@ -194,6 +209,7 @@ fn operations(
     table: &Table<'_>,
     schemas: &Schemas<'_>,
     secrets: &[Name],
+    posts: bool,
 ) -> Option<BTreeMap<Name, Operation>> {
     let item = table.required("operation", "{ … }`, as a table `[operation.NAME]")?;
     let inner = item.as_table(table.sink, "`operation`")?;
@@ -205,7 +221,7 @@ fn operations(
         let operation = member
             .item
             .as_table(table.sink, &what)
-            .and_then(|table| operation(&table, schemas, secrets));
+            .and_then(|table| operation(&table, schemas, secrets, posts));
         match name.zip(operation) {
             Some((name, operation)) => drop(operations.insert(name, operation)),
             None => good = false,
@@ -214,7 +230,12 @@ fn operations(
     good.then_some(operations)
 }
 
-fn operation(table: &Table<'_>, schemas: &Schemas<'_>, secrets: &[Name]) -> Option<Operation> {
+fn operation(
+    table: &Table<'_>,
+    schemas: &Schemas<'_>,
+    secrets: &[Name],
+    posts: bool,
+) -> Option<Operation> {
     let args = schemas.required(table, "args");
     let incidental = table.pointers("incidental");
     for pointer in &incidental {
@@ -228,17 +249,24 @@ fn operation(table: &Table<'_>, schemas: &Schemas<'_>, secrets: &[Name]) -> Opti
     let roots = Roots { args: args.as_ref(), secrets, key: key.may_be_placed() };
     let request = section(table, "request", |inner| roots.request(inner));
     let lookup = lookup::read(table, &roots, read);
+    let webhook = webhook::meaning(table, read, posts);
     let answers = answers::read(table, schemas, args.as_ref());
     table.report_unknown();
     if let Some(request) = &request {
         promises::check_placement(table.sink, &key, request);
         lookup::check_sight(table.sink, &lookup, request);
+        webhook::check_sight(table.sink, &webhook, request);
     }
     let key = key.value(table.sink, answers.as_ref());
     let (lookup, by) = match lookup {
         lookup::Stated::Lookup(lookup) => (Some(lookup.lookup), Some(lookup.contract)),
         lookup::Stated::None => (None, None),
         lookup::Stated::Broken => return None,
+    };
+    let webhook = match webhook {
+        webhook::Stated::Meaning(meaning, _) => Some(*meaning),
+        webhook::Stated::None => None,
+        webhook::Stated::Broken => return None,
     };
     let (carrier, key, signals) = match key {
         promises::Valued::Key { carrier, contract, signals } => {
@@ -267,6 +295,7 @@ fn operation(table: &Table<'_>, schemas: &Schemas<'_>, secrets: &[Name]) -> Opti
         request: request?,
         key_carrier: carrier,
         lookup,
+        webhook,
         response_schema: answers.schema,
         declarations: Declarations {
             in_flight: signals.in_flight,
