@@ -9,3 +9,4 @@ mod export;
 mod files;
 mod http;
 mod json;
+mod webhook;

@@ -12,6 +12,7 @@ pub mod mutations;
 pub mod nodes;
 pub mod project;
 pub mod saga;
+pub mod signed;
 pub mod store;
 pub mod tools;
 pub mod undoing;

@@ -21,4 +21,5 @@ mod secrets;
 mod shop;
 mod sweep;
 mod typed;
+mod webhooks;
 mod worker;

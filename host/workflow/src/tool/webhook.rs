@@ -208,6 +208,10 @@ fn conditions(table: &Table<'_>, key: &'static str) -> Option<Vec<(String, Vec<V
         let at = At { value: pointer.clone(), place: member.key };
         let good = check_pointer(inner.sink, &at);
         let items = member.item.as_array(inner.sink, &format!("the values of `{key}`"))?;
+        if items.is_empty() {
+            let form = "the values of which one must be there";
+            table.bad_value(key, member.item.place, "without a value", form);
+        }
         let values = items.iter().map(|item| item.as_json(inner.sink)).collect::<Option<_>>()?;
         good.then_some((at.value, values))
     };

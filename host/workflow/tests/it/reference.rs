@@ -13,7 +13,7 @@ const W: &str = "workflows/damaged-item-refund.toml";
 const P: &str = "tools/payments.toml";
 
 /// Every table of the files, each with a key in it that nothing knows.
-const TABLES: [(&str, &str, &str); 26] = [
+const TABLES: [(&str, &str, &str); 29] = [
     (T, "project = ", "zzzzzzzzz = 1\nproject = "),
     (T, "", "\n[database]\nzzzzzzzzz = 1\n"),
     (T, "", "zzzzzzzzz = 1\n"),
@@ -40,6 +40,9 @@ const TABLES: [(&str, &str, &str); 26] = [
     (P, "expose = [", "zzzzzzzzz = 1\nexpose = ["),
     (P, "{ status = 402 }", "{ status = 402, zzzzzzzzz = 1 }"),
     (P, "schema = \"schemas/refund.json\"", "schema = { inline = {}, zzzzzzzzz = 1 }"),
+    (P, "[operation.refund]", "[webhook]\nzzzzzzzzz = 1\n[operation.refund]"),
+    (P, "[operation.refund]", "[webhook]\nscheme = { zzzzzzzzz = 1 }\n[operation.refund]"),
+    (P, "", "[operation.refund.webhook]\nzzzzzzzzz = 1\n"),
 ];
 
 fn page(name: &str) -> String {

@@ -14,6 +14,7 @@ mod sources;
 mod templates;
 mod tools;
 mod unsupported;
+mod webhooks;
 
 use std::collections::BTreeSet;
 
@@ -117,6 +118,7 @@ fn every_code_occurs() {
         fan_outs::fan_outs(),
         sagas::compensations_pivots_and_locks(),
         approvals::approvals(),
+        webhooks::webhooks(),
         sagas::child_workflows(),
     ];
     let met: BTreeSet<Code> = tables.into_iter().flatten().flatten().collect();

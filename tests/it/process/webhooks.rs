@@ -1,0 +1,299 @@
+//! What a provider posts by itself settles what is not known, and nothing else.
+
+use std::fs;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use twice_provider_sim::{Fault, Switch};
+use twice_tests::project::{Project, Provider, Ran};
+use twice_tests::signed;
+
+use super::shop::{SCRIPTED, check_resumed_again, check_settled, history, script, shop, start};
+
+const RUN: &str = "run-1";
+
+const WEBHOOK: &str = r#"
+[webhook]
+scheme = "standard"
+secrets = ["env:MAIL_WEBHOOK_KEY"]
+"#;
+
+const MEANING: &str = r#"
+[operation.send.webhook]
+reference = "/data/reference"
+object = "/data"
+succeeded = { "/type" = ["message.delivered"] }
+failed = { "/type" = ["message.rejected"] }
+"#;
+
+/// A shop whose mail service, which honours no key and cannot be asked, posts what became of its messages.
+fn posting_shop(provider: &Provider) -> Project {
+    let project = shop(provider).with_env("MAIL_WEBHOOK_KEY", signed::KEY);
+    project.edit("tools/mail.toml", "\n[operation.send]", &format!("{WEBHOOK}\n[operation.send]"));
+    project.edit(
+        "tools/mail.toml",
+        "\n[operation.send.response]",
+        &format!("{MEANING}\n[operation.send.response]"),
+    );
+    project
+}
+
+fn mail() -> Vec<String> {
+    let mail = json!({
+        "do": "request", "slot": "mail", "must": true,
+        "args": { "to": "ada@example.com", "subject": "Your refund", "text": "It is on its way." },
+    });
+    start(SCRIPTED, &script("order-1", &json!([mail])), RUN)
+}
+
+/// A mail that was sent, whose answer was lost.
+fn in_doubt(provider: &Provider) -> (Project, String) {
+    provider.switch([Switch::new(Fault::CommitThenDrop).times(1)]);
+    let project = posting_shop(provider);
+    let ran = project.twice(&mail());
+    assert_eq!(ran.code, Some(4), "{ran}");
+    let effect = project.effects(RUN).remove(0);
+    assert_eq!(effect["state"], "UNKNOWN", "{effect:#}");
+    (project, effect["effect_id"].as_str().unwrap().to_owned())
+}
+
+fn event(kind: &str, effect: &str) -> Value {
+    json!({ "type": kind, "data": { "id": "msg_77", "reference": effect, "to": "ada@example.com" } })
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Hands an event over as an endpoint would: the headers and the body in files. Each in a file of its own, so that several can be
+/// handed over at once.
+fn hand_over(project: &Project, id: &str, event: &Value, more: &[&str]) -> Ran {
+    let body = event.to_string();
+    let headers = signed::headers(id, now(), body.as_bytes());
+    hand_over_raw(project, id, &headers, &body, more)
+}
+
+fn hand_over_raw(
+    project: &Project,
+    id: &str,
+    headers: &[(String, String)],
+    body: &str,
+    more: &[&str],
+) -> Ran {
+    let lines: Vec<String> =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let (head, file) = (format!("{id}.headers"), format!("{id}.body"));
+    project.write(&head, lines.concat());
+    project.write(&file, body);
+    let args = ["webhooks", "accept", "mail", "--headers", &head, "--body", &file];
+    let ran = project.twice(&[&args[..], more].concat());
+    assert!(!ran.to_string().contains(signed::KEY), "{ran}");
+    ran
+}
+
+#[test]
+fn a_mail_whose_answer_was_lost_is_settled_by_the_provider_s_event() {
+    let provider = Provider::start();
+    let (project, id) = in_doubt(&provider);
+    let before = project.run(RUN);
+
+    let delivered = event("message.delivered", &id);
+    let body = delivered.to_string();
+    let genuine = signed::headers("evt-1", now(), body.as_bytes());
+    let mut forged = genuine.clone();
+    forged[0].1 = "evt-2".to_owned();
+    for (headers, body, says) in [
+        (&forged[..], body.as_str(), "none of its signatures"),
+        (&genuine[..], &body.replace("msg_77", "msg_78"), "none of its signatures"),
+        (&genuine[..2], &body, "no header `webhook-signature`"),
+    ] {
+        let ran = hand_over_raw(&project, "forged", headers, body, &[]);
+        assert_eq!(ran.code, Some(1), "{ran}");
+        assert!(ran.stderr.contains(says) && ran.stderr.contains("nothing was recorded"), "{ran}");
+    }
+    for about_nothing in [json!({ "type": "account.updated" }), event("message.queued", &id)] {
+        let ran = hand_over(&project, "nothing", &about_nothing, &[]);
+        assert_eq!(ran.code, Some(0), "{ran}");
+        assert!(ran.stdout.contains("nothing was recorded"), "{ran}");
+    }
+    let stranger = format!("eff_{}", "a".repeat(52));
+    let ran = hand_over(&project, "else", &event("message.delivered", &stranger), &["--json"]);
+    assert_eq!((ran.code, &ran.json()["event"]), (Some(0), &json!("elsewhere")));
+    assert_eq!(project.run(RUN), before);
+
+    let ran = hand_over(&project, "evt-1", &delivered, &["--json"]);
+    assert_eq!(ran.code, Some(0), "{ran}");
+    let told = json!({ "event": "settled", "effect_id": id, "run_id": RUN, "state": "CONFIRMED" });
+    assert_eq!(ran.json(), told);
+    let receipt = &project.effects(RUN)[0]["external_receipt"];
+    assert_eq!(
+        (&receipt["external_id"], &receipt["exposed"], &receipt["rule"]),
+        (&json!("msg_77"), &json!({ "id": "msg_77" }), &json!("webhook.succeeded"))
+    );
+    let source = &receipt["source"];
+    assert_eq!((&source["by"], &source["event"]), (&json!("callback"), &json!("evt-1")));
+
+    project.ok(&["runs", "resume", RUN]);
+    check_settled(&project, RUN);
+    check_resumed_again(&project, &provider, RUN);
+    assert_eq!(provider.requests("message"), 1);
+
+    // The provider posts again what it is not sure that we have.
+    let after = project.run(RUN);
+    let ran = hand_over(&project, "evt-1", &delivered, &[]);
+    assert_eq!(ran.code, Some(0), "{ran}");
+    assert!(ran.stdout.contains("CONFIRMED already; nothing was recorded"), "{ran}");
+    assert_eq!(project.run(RUN), after);
+    let ledger = fs::read(project.root().join("twice.db")).unwrap();
+    let key = signed::KEY.as_bytes();
+    assert!(!ledger.windows(key.len()).any(|bytes| bytes == key), "the key is in the ledger");
+}
+
+#[test]
+fn a_mail_that_the_provider_did_not_deliver_is_settled_as_failed() {
+    let provider = Provider::start();
+    let (project, id) = in_doubt(&provider);
+    let ran = hand_over(&project, "evt-1", &event("message.rejected", &id), &[]);
+    assert!(ran.stdout.contains("is FAILED, by the provider's event"), "{ran}");
+    let ran = project.twice(&["runs", "resume", RUN]);
+    assert_eq!(ran.code, Some(3), "{ran}");
+    let effect = project.effects(RUN).remove(0);
+    assert_eq!(
+        (&effect["state"], &effect["failure"]["rule"]),
+        (&json!("FAILED"), &json!("webhook.failed"))
+    );
+    assert_eq!(provider.requests("message"), 1);
+}
+
+#[test]
+fn an_event_that_comes_before_the_answer_is_to_be_handed_over_again() {
+    let provider = Provider::start();
+    provider.switch([Switch::new(Fault::PauseBeforeReplyUntil).times(1)]);
+    let project = posting_shop(&provider);
+    project.edit("tools/mail.toml", "timeout = \"3s\"", "timeout = \"2m\"");
+    project.edit("workflows/scripted.toml", "time = \"4s\"", "time = \"2m\"");
+    let worker = project.spawn(&mail(), &[]);
+    provider.wait_until_paused();
+    let id = project.effects(RUN)[0]["effect_id"].as_str().unwrap().to_owned();
+    let delivered = event("message.delivered", &id);
+    let ran = hand_over(&project, "evt-1", &delivered, &[]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+    assert!(ran.stdout.contains("REQUESTED, and its worker waits"), "{ran}");
+    provider.go_on();
+    assert_eq!(worker.finish().code, Some(0));
+    check_settled(&project, RUN);
+    let after = project.run(RUN);
+
+    // It names another message than the one of which the answer told.
+    let ran = hand_over(&project, "evt-1", &delivered, &["--json"]);
+    assert_eq!((ran.code, &ran.json()["event"]), (Some(0), &json!("contradiction")), "{ran}");
+    let receipt = project.effects(RUN)[0]["external_receipt"].clone();
+    let mut same = delivered;
+    same["data"]["id"] = receipt["external_id"].clone();
+    let ran = hand_over(&project, "evt-2", &same, &["--json"]);
+    assert_eq!((ran.code, &ran.json()["event"]), (Some(0), &json!("known")), "{ran}");
+    let entries = |shown: &Value| history(shown).len();
+    assert_eq!(entries(&project.run(RUN)), entries(&after) + 1, "the contradiction is kept");
+}
+
+#[test]
+fn what_contradicts_the_ledger_is_kept_once_and_changes_nothing() {
+    let provider = Provider::start();
+    let project = posting_shop(&provider);
+    project.ok(&mail());
+    check_settled(&project, RUN);
+    let id = project.effects(RUN)[0]["effect_id"].as_str().unwrap().to_owned();
+    for word in ["contradiction", "known"] {
+        let ran = hand_over(&project, "evt-1", &event("message.rejected", &id), &["--json"]);
+        assert_eq!((ran.code, &ran.json()["event"]), (Some(0), &json!(word)), "{ran}");
+    }
+    check_settled(&project, RUN);
+    let effect = project.effects(RUN).remove(0);
+    let [seen] = effect["observations"].as_array().unwrap().as_slice() else {
+        panic!("{effect:#}")
+    };
+    assert_eq!(
+        (&seen["applied"], &seen["observation"]["verdict"]),
+        (&json!(false), &json!("REJECTED"))
+    );
+    let shown = project.ok(&["effects", "show", &id]);
+    assert!(
+        shown.contains("event of the provider: the provider's event says that it did not"),
+        "{shown}"
+    );
+    assert_eq!(project.run(RUN)["chain"], "holds");
+}
+
+/// A provider that is slow to hear that we have it posts the same again and again.
+#[test]
+fn of_twenty_of_one_event_at_once_one_settles() {
+    let provider = Provider::start();
+    let (project, id) = in_doubt(&provider);
+    let delivered = event("message.delivered", &id);
+    let words: Vec<String> = thread::scope(|scope| {
+        let hand = |number: usize| {
+            let (project, delivered) = (&project, &delivered);
+            scope
+                .spawn(move || hand_over(project, &format!("evt-{number}"), delivered, &["--json"]))
+        };
+        let all: Vec<_> = (0..20).map(hand).collect();
+        let ran = all.into_iter().map(|one| one.join().unwrap());
+        ran.map(|ran| ran.json()["event"].as_str().unwrap().to_owned()).collect()
+    });
+    let count = |word: &str| words.iter().filter(|other| *other == word).count();
+    assert_eq!((count("settled"), count("known") + count("not_yet")), (1, 19), "{words:?}");
+    let shown = project.run(RUN);
+    let confirmed = history(&shown).iter().filter(|entry| entry["kind"] == "confirmed").count();
+    assert_eq!((confirmed, &shown["chain"]), (1, &json!("holds")));
+    project.ok(&["runs", "resume", RUN]);
+    check_settled(&project, RUN);
+    assert_eq!(provider.requests("message"), 1);
+}
+
+#[test]
+fn what_cannot_be_verified_says_what_to_do() {
+    let provider = Provider::start();
+    let (project, id) = in_doubt(&provider);
+    let delivered = event("message.delivered", &id);
+    let refused = |project: &Project, tool: &str, more: &[&str], says: &str| {
+        let body = project.root().join("evt.body");
+        fs::write(&body, delivered.to_string()).unwrap();
+        let args = ["webhooks", "accept", tool, "--body", "evt.body"];
+        let ran = project.twice(&[&args[..], more].concat());
+        assert_eq!(ran.code, Some(1), "{ran}");
+        assert!(ran.stderr.contains(says), "no `{says}` in {ran}");
+    };
+    refused(&project, "payments", &[], "the tool `payments` has no `[webhook]`");
+    refused(&project, "paiments", &[], "fix: the project has: keyed-mail, mail, payments");
+    refused(&project, "mail", &["--headers", "missing"], "cannot read missing");
+    refused(&project, "mail", &[], "no header `webhook-signature`");
+    let ran = project.twice(&["webhooks", "accept", "mail", "--body", "evt.body", "--header", "x"]);
+    assert_eq!(ran.code, Some(2), "{ran}");
+
+    let headers = signed::headers("evt-1", now() + 3_600, delivered.to_string().as_bytes());
+    let ran = hand_over_raw(&project, "future", &headers, &delivered.to_string(), &[]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("one of the two clocks is wrong"), "{ran}");
+
+    let project = project.with_env("MAIL_WEBHOOK_KEY", "");
+    refused(&project, "mail", &[], "the secret `env:MAIL_WEBHOOK_KEY` of `[webhook]`");
+}
+
+#[test]
+fn events_mean_what_the_tool_said_when_the_run_was_started() {
+    let provider = Provider::start();
+    provider.switch([Switch::new(Fault::CommitThenDrop).times(1)]);
+    let project = shop(&provider).with_env("MAIL_WEBHOOK_KEY", signed::KEY);
+    assert_eq!(project.twice(&mail()).code, Some(4));
+    let id = project.effects(RUN)[0]["effect_id"].as_str().unwrap().to_owned();
+    project.edit("tools/mail.toml", "\n[operation.send]", &format!("{WEBHOOK}\n[operation.send]"));
+    project.edit(
+        "tools/mail.toml",
+        "\n[operation.send.response]",
+        &format!("{MEANING}\n[operation.send.response]"),
+    );
+    let ran = hand_over(&project, "evt-1", &event("message.delivered", &id), &[]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert!(ran.stderr.contains("started under a version of the tool that does not say"), "{ran}");
+    assert_eq!(project.effects(RUN)[0]["state"], "UNKNOWN");
+}
