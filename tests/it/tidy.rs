@@ -28,6 +28,7 @@ fn each_outside_library_has_one_home() {
         ("sqlx", &["host/ledger/", "host/provider-sim/"][..]),
         ("wasmtime", &["host/sandbox/"][..]),
         ("reqwest", &["host/src/tool/", "host/src/cli/demo/"][..]),
+        ("hmac", &["host/core/src/webhook/", "host/sandbox/src/cache.rs"][..]),
         ("clap", &["host/src/cli/", "host/provider-sim/src/"][..]),
     ] {
         let needle = format!("{library}::");

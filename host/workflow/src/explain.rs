@@ -46,6 +46,12 @@ pub fn explain(operation: &Operation) -> String {
             ),
         });
     }
+    if operation.webhook.is_some() {
+        lines.push(
+            "webhook: a signed event of the provider settles an unknown outcome, whenever it comes"
+                .to_owned(),
+        );
+    }
     lines.push(format!(
         "attempts: up to {}, each up to {}{}",
         contract.retry.attempts,
@@ -65,6 +71,11 @@ pub fn explain(operation: &Operation) -> String {
             lines.push(format!(
                 "person: needed when it is still unknown {horizon} after the first request"
             ));
+        }
+        ToolClass::Neither if operation.webhook.is_some() => {
+            lines.push(
+                "person: needed for every unknown outcome of which no event tells".to_owned(),
+            );
         }
         ToolClass::Neither => lines.push("person: needed for every unknown outcome".to_owned()),
         ToolClass::Read | ToolClass::Ledger => {}

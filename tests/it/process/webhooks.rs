@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use twice_provider_sim::{Fault, Switch};
@@ -12,6 +11,10 @@ use twice_tests::signed;
 use super::shop::{SCRIPTED, check_resumed_again, check_settled, history, script, shop, start};
 
 const RUN: &str = "run-1";
+/// When events are sent. Long ago: what is genuine stays so.
+const SENT: u64 = 1_614_265_330;
+/// A time that has not come.
+const FUTURE: u64 = 4_000_000_000;
 
 const WEBHOOK: &str = r#"
 [webhook]
@@ -62,15 +65,11 @@ fn event(kind: &str, effect: &str) -> Value {
     json!({ "type": kind, "data": { "id": "msg_77", "reference": effect, "to": "ada@example.com" } })
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
-
 /// Hands an event over as an endpoint would: the headers and the body in files. Each in a file of its own, so that several can be
 /// handed over at once.
 fn hand_over(project: &Project, id: &str, event: &Value, more: &[&str]) -> Ran {
     let body = event.to_string();
-    let headers = signed::headers(id, now(), body.as_bytes());
+    let headers = signed::headers(id, SENT, body.as_bytes());
     hand_over_raw(project, id, &headers, &body, more)
 }
 
@@ -100,7 +99,7 @@ fn a_mail_whose_answer_was_lost_is_settled_by_the_provider_s_event() {
 
     let delivered = event("message.delivered", &id);
     let body = delivered.to_string();
-    let genuine = signed::headers("evt-1", now(), body.as_bytes());
+    let genuine = signed::headers("evt-1", SENT, body.as_bytes());
     let mut forged = genuine.clone();
     forged[0].1 = "evt-2".to_owned();
     for (headers, body, says) in [
@@ -271,7 +270,7 @@ fn what_cannot_be_verified_says_what_to_do() {
     let ran = project.twice(&["webhooks", "accept", "mail", "--body", "evt.body", "--header", "x"]);
     assert_eq!(ran.code, Some(2), "{ran}");
 
-    let headers = signed::headers("evt-1", now() + 3_600, delivered.to_string().as_bytes());
+    let headers = signed::headers("evt-1", FUTURE, delivered.to_string().as_bytes());
     let ran = hand_over_raw(&project, "future", &headers, &delivered.to_string(), &[]);
     assert!(ran.code == Some(1) && ran.stderr.contains("one of the two clocks is wrong"), "{ran}");
 

@@ -35,7 +35,12 @@ fn example(
     body: &'static [u8],
 ) -> Example {
     let headers = headers.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    Example { scheme: Scheme::named(name).unwrap(), key, headers: headers.collect(), body }
+    Example {
+        scheme: Scheme::named(name).expect("it has a name"),
+        key,
+        headers: headers.collect(),
+        body,
+    }
 }
 
 fn examples() -> Vec<Example> {
@@ -98,13 +103,13 @@ impl Example {
 
     fn change(&mut self, header: &str, change: impl FnOnce(&str) -> String) {
         let found = self.headers.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(header));
-        let (_, value) = found.unwrap();
+        let (_, value) = found.expect("it is there");
         *value = change(value);
     }
 }
 
 fn named(name: &str) -> Example {
-    let at = Scheme::NAMES.iter().position(|other| *other == name).unwrap();
+    let at = Scheme::NAMES.iter().position(|other| *other == name).expect("it has a name");
     examples().remove(at)
 }
 

@@ -6,6 +6,7 @@ use expect_test::expect;
 use serde_json::json;
 use twice_core::contract::ToolClass;
 use twice_core::ids::Name;
+use twice_core::webhook::Meaning;
 use twice_workflow::diagnostic::Code;
 use twice_workflow::model::{Definition, Part, Text, ToolKind};
 use twice_workflow::project::Settings;
@@ -250,6 +251,22 @@ fn explains_the_class_of_an_operation() {
         attempts: up to 3, each up to 10s; another one only if the one before provably did nothing
         person: needed for every unknown outcome"#]]
     .assert_eq(&explain(&definition.tools[&name("mail")].operations[&name("send")]));
+
+    let mut posted = definition.tools[&name("mail")].operations[&name("send")].clone();
+    posted.webhook = Some(Meaning {
+        reference: "/reference".to_owned(),
+        object: String::new(),
+        succeeded: vec![("/type".to_owned(), vec!["sent".into()])],
+        failed: Vec::new(),
+    });
+    expect![[r#"
+        class: neither
+        why: it declares neither an idempotency key nor a lookup
+        promise: sent once; an unknown outcome waits for a person
+        webhook: a signed event of the provider settles an unknown outcome, whenever it comes
+        attempts: up to 3, each up to 10s; another one only if the one before provably did nothing
+        person: needed for every unknown outcome of which no event tells"#]]
+    .assert_eq(&explain(&posted));
 }
 
 #[test]
