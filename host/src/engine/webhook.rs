@@ -138,6 +138,9 @@ impl Engine {
         let declarations = &operation.declarations;
         let judged = webhook::judge(&effect, run.lease_live, meaning, declarations, told, now)?;
         self.learn_secrets(&definition);
+        if matches!(judged, Judgement::Settles(_) | Judgement::Contradicts(_)) {
+            self.refuse_secret("the event", &event)?;
+        }
         let made = match judged {
             Judgement::Nothing => Made::Nothing,
             Judgement::Known => Made::Known,
@@ -145,7 +148,6 @@ impl Engine {
                 Made::NotYet("its worker waits for the answer to the request itself".to_owned())
             }
             Judgement::Contradicts(seen) => {
-                self.refuse_secret("the event", &event)?;
                 let written = self.ledger().observe(&run.id, &effect.id, seen, now).await;
                 written.map_err(EngineError::from)?;
                 Made::Contradiction

@@ -52,8 +52,11 @@ fn mail() -> Vec<String> {
 
 /// A mail that was sent, whose answer was lost.
 fn in_doubt(provider: &Provider) -> (Project, String) {
+    in_doubt_at(provider, posting_shop(provider))
+}
+
+fn in_doubt_at(provider: &Provider, project: Project) -> (Project, String) {
     provider.switch([Switch::new(Fault::CommitThenDrop).times(1)]);
-    let project = posting_shop(provider);
     let ran = project.twice(&mail());
     assert_eq!(ran.code, Some(4), "{ran}");
     let effect = project.effects(RUN).remove(0);
@@ -294,5 +297,22 @@ fn events_mean_what_the_tool_said_when_the_run_was_started() {
     let ran = hand_over(&project, "evt-1", &event("message.delivered", &id), &[]);
     assert_eq!(ran.code, Some(1), "{ran}");
     assert!(ran.stderr.contains("started under a version of the tool that does not say"), "{ran}");
+    assert_eq!(project.effects(RUN)[0]["state"], "UNKNOWN");
+}
+
+#[test]
+fn an_event_that_holds_a_secret_of_ours_is_refused() {
+    const API_KEY: &str = "canary-7f3a9dc0ffee";
+    let provider = Provider::with_key(API_KEY);
+    let project = posting_shop(&provider).with_env("PAYMENTS_API_KEY", API_KEY);
+    let (project, id) = in_doubt_at(&provider, project);
+    for kind in ["message.delivered", "message.rejected"] {
+        let mut leaky = event(kind, &id);
+        leaky["data"]["seen"] = json!(format!("Bearer {API_KEY}"));
+        let ran = hand_over(&project, "evt-1", &leaky, &[]);
+        assert_eq!(ran.code, Some(1), "{ran}");
+        assert!(ran.stderr.contains("the event holds the value of a secret"), "{ran}");
+        assert!(!ran.to_string().contains(API_KEY), "{ran}");
+    }
     assert_eq!(project.effects(RUN)[0]["state"], "UNKNOWN");
 }
