@@ -1,6 +1,6 @@
 //! What the things that arrived about an effect and were not applied amount to, for the person who decides about it.
 
-use crate::effect::{Attempt, Effect};
+use crate::effect::{Attempt, Effect, State};
 use crate::event::Observation;
 use crate::outcome::Verdict;
 
@@ -29,6 +29,15 @@ pub fn of(effect: &Effect) -> Option<Evidence<'_>> {
     };
     let refused = latest.attempt.is_none() || effect.indeterminate_attempts().all(explained);
     refused.then_some(Evidence::DidNotHappen(latest))
+}
+
+/// What says that an effect which is recorded as FAILED happened after all. Whoever has it done again should know.
+#[must_use]
+pub fn against(effect: &Effect) -> Option<&Observation> {
+    match of(effect) {
+        Some(Evidence::Happened(seen)) if effect.state == State::Failed => Some(seen),
+        Some(Evidence::Happened(_) | Evidence::DidNotHappen(_)) | None => None,
+    }
 }
 
 const fn is_no(verdict: Verdict) -> bool {

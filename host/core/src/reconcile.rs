@@ -4,6 +4,7 @@
 use crate::contract::{Consistency, LookupBy, Replay, Retry, ToolClass};
 use crate::effect::{Attempt, Effect, Hold};
 use crate::event::{ConflictRule, Failure, ProbeResult, UnknownReason};
+use crate::evidence::{self, Evidence};
 use crate::identity::tagged_sha256;
 use crate::ids::{EffectId, Fence};
 use crate::mutation;
@@ -140,7 +141,25 @@ pub fn without_answer(effect: &Effect, rule: &str, message: &str) -> UnknownReas
     }
 }
 
+/// The rule under which an effect becomes UNKNOWN of which something says that it happened, though each attempt was taken for one
+/// that did nothing.
+pub const RULE_CONTRADICTED: &str = "evidence.happened";
+
+/// Why the outcome is not known of an effect of which something says that it happened.
+#[must_use]
+pub fn contradicted(effect: &Effect) -> UnknownReason {
+    let message =
+        "something says that it happened, though no attempt was taken for one that did anything";
+    without_answer(effect, RULE_CONTRADICTED, message)
+}
+
 fn send_or_give_up(effect: &Effect, now: Timestamp) -> Next {
+    // I1: an attempt that may have done it is explained before another one is made.
+    if let Some(Evidence::Happened(_)) = evidence::of(effect)
+        && !effect.attempts.is_empty()
+    {
+        return Next::MarkUnknown(contradicted(effect));
+    }
     if let Some(wait) = wait(effect, now) {
         return wait;
     }

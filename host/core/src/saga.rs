@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::effect::{Effect, State};
-use crate::event::{Compensation, ConflictRule, EffectEvent, Failure, OnUnknown};
+use crate::event::{Compensation, ConflictRule, EffectEvent, Failure, Observation, OnUnknown};
+use crate::evidence;
 use crate::ids::{EffectId, Name};
 use crate::mutation;
 use crate::reconcile;
@@ -171,7 +172,11 @@ pub fn next(effect: &Effect, undos: &[&Effect], resolved: bool, now: Timestamp) 
     match (effect.state, undos.last()) {
         // Once it is asked for, it is done with, whatever is learnt of the effect meanwhile.
         (_, Some(latest)) => after(effect, compensation, undos, latest, now),
-        (State::Failed, None) => Next::Settled(Settled::NotHappened),
+        // Without a receipt nobody but a person can undo what happened after all.
+        (State::Failed, None) => match evidence::against(effect) {
+            Some(seen) => Next::Stuck { why: happened_after_all(effect, seen) },
+            None => Next::Settled(Settled::NotHappened),
+        },
         (State::Confirmed, None) => Next::Propose { attempt: 1 },
         (State::Proposed | State::Authorized | State::Requested | State::Unknown, None) => {
             match compensation.on_unknown {
@@ -227,6 +232,10 @@ fn after(
             if is_ordered_again(latest) {
                 return Next::Propose { attempt };
             }
+            // It may be undone after all: nobody but a person has it done a second time.
+            if let Some(seen) = evidence::against(latest) {
+                return Next::Stuck { why: happened_after_all(latest, seen) };
+            }
             let failure = latest.failure.as_ref();
             let message = failure.map_or_else(|| "no reason recorded".to_owned(), told);
             let denied = failure.is_some_and(|failure| failure.denied);
@@ -257,6 +266,15 @@ fn after(
             Next::Propose { attempt }
         }
     }
+}
+
+fn happened_after_all(effect: &Effect, seen: &Observation) -> String {
+    format!(
+        "effect {id} ({}) is recorded as failed, and happened after all by what came since: {}; `twice effects show {id}`",
+        effect.proposal.idempotency_key,
+        seen.message.as_deref().unwrap_or(&seen.what),
+        id = effect.id
+    )
 }
 
 /// A failure in words, with its code where the words do not name it.

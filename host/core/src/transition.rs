@@ -59,8 +59,9 @@ pub const fn next(from: Option<State>, event: Kind) -> Result<State, Illegal> {
         (Requested, Kind::Deferred) => Ok(Authorized),
         (Proposed | Authorized | Confirmed | Failed | Unknown, Kind::Deferred) => illegal,
 
-        (Requested, Kind::Unknown) => Ok(Unknown),
-        (Proposed | Authorized | Confirmed | Failed | Unknown, Kind::Unknown) => illegal,
+        // From AUTHORIZED: what was taken for an attempt that did nothing is in doubt again, as something says that it happened.
+        (Authorized | Requested, Kind::Unknown) => Ok(Unknown),
+        (Proposed | Confirmed | Failed | Unknown, Kind::Unknown) => illegal,
 
         (Unknown, Kind::Probed) => Ok(Unknown),
         (Proposed | Authorized | Requested | Confirmed | Failed, Kind::Probed) => illegal,

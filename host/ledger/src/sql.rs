@@ -426,12 +426,14 @@ mod tests {
     const POSTGRES: &str = concat!(
         include_str!("../../../migrations/postgres/0001_initial.sql"),
         include_str!("../../../migrations/postgres/0002_retention.sql"),
-        include_str!("../../../migrations/postgres/0003_approvals.sql")
+        include_str!("../../../migrations/postgres/0003_approvals.sql"),
+        include_str!("../../../migrations/postgres/0004_contradictions.sql")
     );
     const SQLITE: &str = concat!(
         include_str!("../../../migrations/sqlite/0001_initial.sql"),
         include_str!("../../../migrations/sqlite/0002_retention.sql"),
-        include_str!("../../../migrations/sqlite/0003_approvals.sql")
+        include_str!("../../../migrations/sqlite/0003_approvals.sql"),
+        include_str!("../../../migrations/sqlite/0004_contradictions.sql")
     );
 
     async fn sqlite() -> SqliteConnection {

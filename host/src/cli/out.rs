@@ -109,6 +109,11 @@ impl Out {
     /// Why the command could not do it, in words; and as a document, for whoever waits for one. A text may carry its remedy
     /// after a line break and `fix: `.
     pub(super) fn error(&self, error: &anyhow::Error) {
+        self.error_with(Exit::Error, error);
+    }
+
+    /// The same, of a command that ends with that code.
+    pub(super) fn error_with(&self, exit: Exit, error: &anyhow::Error) {
         let text = self.clean(&error.to_string());
         let (what, fix) = match text.rsplit_once("\nfix: ") {
             Some((what, fix)) => (what.to_owned(), Some(fix)),
@@ -119,7 +124,7 @@ impl Out {
         if self.json {
             let causes: Vec<String> =
                 error.chain().skip(1).map(|cause| self.clean(&cause.to_string())).collect();
-            let code = Exit::Error.code();
+            let code = exit.code();
             self.json(&serde_json::json!({
                 "error": { "code": code, "message": said.what, "causes": causes, "fix": fix },
             }));

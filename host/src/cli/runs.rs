@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use twice_core::chain::Verifier;
+use twice_core::event::EffectEventKind;
 use twice_core::ids::{EffectId, Name, RunId};
 use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
@@ -21,7 +22,7 @@ use super::progress::Watch;
 use super::prune;
 use super::run;
 use super::term::{Column, shortened};
-use crate::engine::operator::Decision;
+use crate::engine::operator::{Decision, Evidence};
 use crate::engine::{Engine, RunEnd};
 use crate::view::{ChildView, EntryView, RunView, StepView};
 
@@ -44,7 +45,7 @@ pub(super) enum Runs {
     /// Run a run on until it ends or waits
     Resume(Resume),
     /// Try a failed run again: what is confirmed stays, what failed is requested anew
-    Retry(Decide),
+    Retry(Retry),
     /// Let a halted, stuck or quarantined run go on; a stuck one tries again to undo what it could not
     Release(Decide),
     /// Cancel a run: nothing new is asked for, and what it did is undone
@@ -121,6 +122,16 @@ pub(super) struct Decide {
     json: bool,
 }
 
+/// Have a failed run tried again.
+#[derive(Debug, Args)]
+pub(super) struct Retry {
+    #[command(flatten)]
+    decide: Decide,
+    /// Also what happened after all by what came since it failed: you know that it did not
+    #[arg(long)]
+    despite_evidence: bool,
+}
+
 /// Cancel a run.
 #[derive(Debug, Args)]
 pub(super) struct Cancel {
@@ -150,7 +161,8 @@ impl Runs {
             Self::List(command) => command.json,
             Self::Show(command) => command.json,
             Self::Resume(command) => command.json,
-            Self::Retry(command) | Self::Release(command) => command.json,
+            Self::Retry(command) => command.decide.json,
+            Self::Release(command) => command.json,
             Self::Cancel(command) => command.decide.json,
             Self::Resolve(command) => command.decide.json,
             Self::Prune(command) => command.json,
@@ -163,7 +175,7 @@ impl Runs {
             Self::List(list) => list.run(out, place).await,
             Self::Show(show) => show.run(out, place).await,
             Self::Resume(resume) => resume.run(out, place).await,
-            Self::Retry(retry) => retry.retry(out, place).await,
+            Self::Retry(retry) => retry.run(out, place).await,
             Self::Release(release) => release.release(out, place).await,
             Self::Cancel(cancel) => cancel.run(out, place).await,
             Self::Resolve(resolve) => resolve.run(out, place).await,
@@ -332,6 +344,12 @@ fn print_run(out: &Out, run: &RunView, children: &[ChildView], entries: &[EntryV
         let of = of.map_or_else(String::new, |(done, all)| format!(", {done} of {all} elements"));
         out.line(&format!("  step    {}{visit}: {}{of}", step.node, step.state));
     }
+    for entry in entries.iter().filter(|entry| entry.kind == EffectEventKind::Observed.as_str()) {
+        let effect = entry.effect_id.as_deref().map_or("", |id| &id[..12]);
+        let data = &entry.body["data"];
+        let says = data["message"].as_str().or(data["what"].as_str()).unwrap_or_default();
+        out.line(&format!("  evidence {effect}: {says}; not applied"));
+    }
     let rows: Vec<Vec<String>> = entries
         .iter()
         .map(|entry| {
@@ -374,13 +392,14 @@ impl Resume {
     }
 }
 
-impl Decide {
-    async fn retry(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+impl Retry {
+    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
-        let id = find(engine.ledger().as_ref(), &self.run).await?.id;
-        let renewed = engine.retry(&id, &self.decision()).await?;
+        let id = find(engine.ledger().as_ref(), &self.decide.run).await?.id;
+        let evidence = if self.despite_evidence { Evidence::Overruled } else { Evidence::Heeded };
+        let renewed = engine.retry(&id, evidence, &self.decide.decision()).await?;
         engine.ledger().close().await;
-        if self.json {
+        if self.decide.json {
             out.json(&serde_json::json!({ "run_id": id.as_str(), "renewed_effects": renewed }));
             return Ok(Exit::Done);
         }
@@ -389,7 +408,9 @@ impl Decide {
         ));
         Ok(Exit::Done)
     }
+}
 
+impl Decide {
     fn decision(&self) -> Decision {
         self.decider.decision(&self.reason)
     }

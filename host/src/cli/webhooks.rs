@@ -8,17 +8,18 @@ use std::sync::{Arc, PoisonError};
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use twice_core::effect::Hold;
 use twice_core::ids::{EffectId, Name};
 use twice_core::limits::WEBHOOK_BYTES_MAX;
-use twice_core::webhook::Delivery;
-use twice_workflow::model::{Tool, Webhook};
+use twice_core::webhook::{Delivery, Forgery};
+use twice_workflow::model::Webhook;
 
 use super::exit::Exit;
 use super::given;
 use super::open::Place;
 use super::out::Out;
 use super::progress::Watch;
-use crate::engine::webhook::{Made, Taken};
+use crate::engine::webhook::{Made, Taken, WebhookError};
 use crate::tool::secret::{SecretSource as _, SystemSecrets};
 
 /// Largest file of headers. Bytes.
@@ -34,8 +35,8 @@ pub(super) enum Webhooks {
 /// Verify an event of a tool's provider, and settle the effect that it names if its outcome is not known.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Answer the provider by the exit code: 0 with 200 (taken in, or known already) · 4 with 503 (not now, to be sent again) · \
-                  1 with 400 (refused, standard error says why)."
+    after_help = "Answer the provider by the exit code: 0 with 200 (taken in, or known already) · 1 with 400 (the event is refused) · \
+                  4 and any other with 503 (not now: to be sent again)."
 )]
 pub(super) struct Accept {
     /// The tool whose provider posted it
@@ -77,41 +78,42 @@ impl Webhooks {
 
 impl Accept {
     async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+        match self.take(out, place).await {
+            Ok(taken) => Ok(self.tell(out, &taken)),
+            Err(error) => {
+                let refused =
+                    error.downcast_ref::<WebhookError>().is_some_and(WebhookError::is_refusal);
+                if refused {
+                    return Err(error.context("the event is refused; nothing was recorded"));
+                }
+                // What is wrong here is not the provider's fault, and may be mended before it sends the event again.
+                let words = "the event was not looked at, as something is wrong here; nothing was recorded, and it is to be handed over again";
+                out.error_with(Exit::RunWaits, &error.context(words));
+                Ok(Exit::RunWaits)
+            }
+        }
+    }
+
+    async fn take(&self, out: &Out, place: &Place) -> anyhow::Result<Taken> {
         let project = place.project(out)?;
-        let tool = self.tool(&project.tools)?;
-        let keys = match &tool.webhook {
-            Some(webhook) => keys(webhook, place)?,
-            None => bail!(
-                "the tool `{}` has no `[webhook]`, so that nothing can be verified\nfix: add it with `scheme` and `secrets`, and say in `[operation.NAME.webhook]` what its events mean (docs/tools.md)",
-                tool.name
-            ),
+        let tool = project.tools.get(&self.tool).ok_or_else(|| {
+            let known: Vec<&str> = project.tools.keys().map(Name::as_str).collect();
+            anyhow!("there is no tool `{}`; the project has: {}", self.tool, known.join(", "))
+        })?;
+        let Some(webhook) = &tool.webhook else {
+            return Err(WebhookError::NotTaken(tool.name.clone()).into());
         };
+        let keys = Keys::read(webhook, place)?;
         let mut headers = self.header.clone();
         if let Some(path) = &self.headers {
-            let text = String::from_utf8(read(path, HEADERS_BYTES_MAX)?)
-                .map_err(|_| anyhow!("{} is not UTF-8 text", path.display()))?;
-            for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-                headers.push(header(line).map_err(|fix| {
-                    anyhow!("`{line}` in {} is no header\nfix: {fix}", path.display())
-                })?);
-            }
+            headers.extend(header_lines(&read(path, HEADERS_BYTES_MAX)?));
         }
         let body = read(&self.body, WEBHOOK_BYTES_MAX)?;
         let delivery = Delivery { headers: &headers, body: &body };
         let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
-        let taken = engine.take_event(tool, &keys, delivery).await;
+        let taken = engine.take_event(tool, &keys.values, delivery).await;
         engine.ledger().close().await;
-        Ok(self.tell(out, &taken.context("the event is refused; nothing was recorded")?))
-    }
-
-    fn tool<'a>(
-        &self,
-        tools: &'a std::collections::BTreeMap<Name, Tool>,
-    ) -> anyhow::Result<&'a Tool> {
-        tools.get(&self.tool).ok_or_else(|| {
-            let known: Vec<&str> = tools.keys().map(Name::as_str).collect();
-            anyhow!("there is no tool `{}`\nfix: the project has: {}", self.tool, known.join(", "))
-        })
+        taken.map_err(|error| keys.explained(error))
     }
 
     fn tell(&self, out: &Out, taken: &Taken) -> Exit {
@@ -123,38 +125,49 @@ impl Accept {
             Taken::Here { effect, made } => (effect, made),
         };
         let (id, run) = (&effect.id, &effect.run);
-        let (word, after) = match made {
-            Made::Settled => (
+        let (word, after) = match (made, &effect.hold) {
+            (Made::Settled, Some(Hold::Discrepancy(difference))) => (
+                "settled",
+                format!(
+                    ", by the provider's event, but not as asked ({difference}): a person decides, `twice effects conflict {id}`"
+                ),
+            ),
+            (Made::Settled, Some(Hold::Conflict(_)) | None) => (
                 "settled",
                 format!(
                     ", by the provider's event; its run {run} may go on: `twice runs resume {run}`"
                 ),
             ),
-            Made::Known => ("known", " already; nothing was recorded".to_owned()),
-            Made::Nothing => (
+            (Made::Known, _) => {
+                ("known", ", as the event says; nothing was recorded anew".to_owned())
+            }
+            (Made::Nothing, _) => (
                 "nothing",
                 "; the event says nothing about its outcome, and nothing was recorded".to_owned(),
             ),
-            Made::Contradiction => (
-                "contradiction",
+            (Made::Evidence, _) => (
+                "evidence",
                 format!(
-                    ", and the event says otherwise; it is kept as evidence and changes nothing: `twice effects show {id}`"
+                    "; what the event says is not applied, and is on record as evidence: `twice effects show {id}`"
                 ),
             ),
-            Made::NotYet(why) => (
+            (Made::NotYet(why), _) => (
                 "not_yet",
                 format!(", and {why}; nothing was recorded: the event is to be handed over again"),
             ),
         };
         let state = effect.state.as_str();
         if self.json {
-            out.json(&json!({ "event": word, "effect_id": id, "run_id": run, "state": state }));
+            let held = effect.hold.is_some();
+            out.json(&json!({
+                "event": word, "effect_id": id, "run_id": run, "state": state, "held": held,
+            }));
         } else {
             out.status_line(&format!("effect {id} is "), state, &after);
         }
         match made {
             Made::NotYet(_) => Exit::RunWaits,
-            Made::Settled | Made::Known | Made::Nothing | Made::Contradiction => Exit::Done,
+            Made::Settled | Made::Known | Made::Nothing | Made::Evidence => Exit::Done,
         }
     }
 
@@ -163,12 +176,13 @@ impl Accept {
             let nothing = Value::Null;
             out.json(&json!({
                 "event": "elsewhere", "effect_id": named, "run_id": nothing, "state": nothing,
+                "held": nothing,
             }));
             return;
         }
         out.line(&match named {
             Some(id) => {
-                format!("the event is about effect {id}, which this ledger does not have; nothing was recorded")
+                format!("the event names effect {id}, and is about none of this ledger; nothing was recorded")
             }
             None => "the event names no effect; nothing was recorded".to_owned(),
         });
@@ -176,15 +190,64 @@ impl Accept {
 }
 
 /// The keys of a tool, which are kept out of every text from now on.
-fn keys(webhook: &Webhook, place: &Place) -> anyhow::Result<Vec<String>> {
-    let source = SystemSecrets { root: place.root()? };
-    let read = |reference: &String| {
-        let key = source.read(reference)?;
-        place.secrets.write().unwrap_or_else(PoisonError::into_inner).add(&key)?;
-        anyhow::Ok(key)
+struct Keys {
+    values: Vec<String>,
+    /// Where each is from.
+    references: Vec<String>,
+    /// Why others could not be read.
+    missing: Vec<String>,
+}
+
+impl Keys {
+    /// While a key is exchanged, one of two may be missing.
+    fn read(webhook: &Webhook, place: &Place) -> anyhow::Result<Self> {
+        let source = SystemSecrets { root: place.root()? };
+        let mut keys = Self { values: Vec::new(), references: Vec::new(), missing: Vec::new() };
+        for reference in &webhook.secrets {
+            let read = source.read(reference).map_err(|error| error.to_string());
+            let learnt = read.and_then(|key| {
+                let mut secrets = place.secrets.write().unwrap_or_else(PoisonError::into_inner);
+                secrets.add(&key).map_err(|error| error.to_string())?;
+                Ok(key)
+            });
+            match learnt {
+                Ok(key) => {
+                    keys.values.push(key);
+                    keys.references.push(reference.clone());
+                }
+                Err(problem) => keys.missing.push(format!("the secret `{reference}`: {problem}")),
+            }
+        }
+        Ok(keys)
+    }
+
+    /// An error with what is wrong with the keys. What none of them fits may have been signed with one that is missing.
+    fn explained(&self, error: WebhookError) -> anyhow::Error {
+        match &error {
+            WebhookError::Forgery(Forgery::BadKey { number }) => {
+                let reference = self.references.get(number - 1).map_or("", String::as_str);
+                anyhow!(
+                    "the secret `{reference}` is not Base64, perhaps after `whsec_`, and no other fits"
+                )
+            }
+            WebhookError::Forgery(Forgery::Forged | Forgery::NoKey) if !self.missing.is_empty() => {
+                anyhow!("{}", self.missing.join("; "))
+            }
+            _ => error.into(),
+        }
+    }
+}
+
+/// The headers in a file, as they were sent. Other lines than headers (that of the request, say) and bytes that are no text are none
+/// that anybody signs.
+fn header_lines(bytes: &[u8]) -> Vec<(String, String)> {
+    let text = String::from_utf8_lossy(bytes);
+    let line = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        let named = !name.is_empty() && !name.contains(char::is_whitespace);
+        named.then(|| (name.to_owned(), value.trim().to_owned()))
     };
-    let failed = |reference: &String| format!("the secret `{reference}` of `[webhook]`");
-    webhook.secrets.iter().map(|secret| read(secret).with_context(|| failed(secret))).collect()
+    text.lines().filter_map(line).collect()
 }
 
 /// What is in a file, or comes in, if it is no more than `most` bytes.

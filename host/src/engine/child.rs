@@ -143,6 +143,8 @@ impl Question {
             && self.renewed
             && !self.was_tried_again(record).await?
             && !operator::is_undone(&*self.ledger, &record.id).await?
+            // What may have happened is not done again on the word of one who did not look at it.
+            && !operator::is_contradicted(&*self.ledger, &record.id).await?
         {
             let decision = Decision {
                 who: format!("run {}", self.parent.run),

@@ -9,7 +9,7 @@ use twice_core::ids::{EffectId, Fence, RunId};
 use twice_core::limits::PAGE_MAX;
 use twice_core::run::RunState;
 use twice_core::time::Timestamp;
-use twice_core::{outcome, reconcile};
+use twice_core::{evidence, outcome, reconcile};
 use twice_ledger::{
     EffectFilter, Ledger, LedgerError, OperatorAppend, RunChange, RunRecord, effects_of,
     progress_of,
@@ -40,6 +40,15 @@ pub enum Finding {
     Failed,
 }
 
+/// Whether what came since an effect failed is heeded where it is to be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// What may have happened after all is not tried again.
+    Heeded,
+    /// It is, as the person says that it did not happen.
+    Overruled,
+}
+
 /// Why a decision is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum DecisionError {
@@ -55,6 +64,16 @@ pub enum DecisionError {
         state: String,
         /// What could be decided, and when.
         rule: &'static str,
+    },
+    /// What is to be done again may have been done.
+    #[error(
+        "effect {effect} is recorded as FAILED, and happened by what came since: {says}; having it tried again could do it twice\nfix: look at the provider and at `twice effects show {effect}`; if it did not happen, add `--despite-evidence`"
+    )]
+    Contradicted {
+        /// The effect.
+        effect: EffectId,
+        /// What says so.
+        says: String,
     },
     /// An approval is not open any more.
     #[error("approval {approval} is {how}")]
@@ -231,9 +250,15 @@ impl Engine {
     /// the next generation: a new logical action, recorded as this person's decision. Returns how many effects that is.
     ///
     /// # Errors
-    /// [`LedgerError::State`] when the run did not fail, or is the child of another: that one takes in that it failed, and
+    /// [`DecisionError::Contradicted`] when one of them may have happened, and that is heeded; [`LedgerError::State`] when the run did
+    /// not fail, or is the child of another: that one takes in that it failed, and
     /// has it tried again when it asks for it anew.
-    pub async fn retry(&self, id: &RunId, decision: &Decision) -> Result<usize, DecisionError> {
+    pub async fn retry(
+        &self,
+        id: &RunId,
+        evidence: Evidence,
+        decision: &Decision,
+    ) -> Result<usize, DecisionError> {
         let run = self.record(id).await?;
         let refuse = |rule| {
             let (run, state) = (id.clone(), run.state.to_string());
@@ -261,6 +286,13 @@ impl Engine {
         }
         let at = self.parts.clock.now();
         let failed = failed_effects(&*self.parts.ledger, id).await?;
+        let against = failed.iter().find_map(|effect| Some((effect, evidence::against(effect)?)));
+        if let (Some((effect, seen)), Evidence::Heeded) = (against, evidence) {
+            return Err(DecisionError::Contradicted {
+                effect: effect.id.clone(),
+                says: seen.message.clone().unwrap_or_else(|| seen.what.clone()),
+            });
+        }
         let (entries, effects) = renewals(failed, run.fence, decision, at)?;
         let renewed = effects.len();
         let event = Some(retried(decision));
@@ -335,6 +367,15 @@ impl Engine {
 pub(super) async fn is_undone(ledger: &dyn Ledger, id: &RunId) -> Result<bool, EngineError> {
     let effects = effects_of(ledger, id).await?;
     Ok(effects.values().any(|recorded| recorded.effect.proposal.undoes.is_some()))
+}
+
+/// Whether something of a run that failed happened after all, by what came since.
+///
+/// # Errors
+/// When the ledger cannot be read.
+pub(super) async fn is_contradicted(ledger: &dyn Ledger, id: &RunId) -> Result<bool, EngineError> {
+    let failed = failed_effects(ledger, id).await?;
+    Ok(failed.iter().any(|effect| evidence::against(effect).is_some()))
 }
 
 /// Has a run that failed tried again, as another run asks for what it does anew.

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use twice_core::effect::Effect;
 use twice_core::event::EffectEvent;
-use twice_core::ids::{EffectId, Name};
+use twice_core::ids::{EffectId, Name, RunId};
 use twice_core::json::{self, JsonError};
 use twice_core::limits::WEBHOOK_BYTES_MAX;
 use twice_core::time::Timestamp;
 use twice_core::webhook::{self, Authentic, Delivery, Forgery, Judgement, UnclearEvent};
 use twice_ledger::{LedgerError, RunRecord};
-use twice_workflow::model::Tool;
+use twice_workflow::model::{Definition, Tool};
 
 use super::operator::{Decision, DecisionError, add};
 use super::{Engine, EngineError};
@@ -41,8 +41,8 @@ pub enum Made {
     Known,
     /// It says nothing about the outcome.
     Nothing,
-    /// It says otherwise than what is recorded, and is kept as evidence.
-    Contradiction,
+    /// It says what cannot be applied, and is kept as evidence, once.
+    Evidence,
     /// Nothing was recorded: it is to be handed over again.
     NotYet(String),
 }
@@ -63,10 +63,10 @@ pub enum WebhookError {
     #[error("its body is not strict JSON: {0}")]
     NotJson(#[from] JsonError),
     /// It names several effects.
-    #[error("it names more than one effect: {} and {}", .0[0], .0[1])]
+    #[error("it names more than one effect: {}", .0.iter().map(EffectId::as_str).collect::<Vec<_>>().join(", "))]
     SeveralReferences(Vec<EffectId>),
     /// The effect is that of another tool.
-    #[error("effect {effect} is of the tool `{other}`, which does not speak for `{tool}`")]
+    #[error("it was signed for the tool `{tool}`, and names effect {effect} of the tool `{other}`")]
     OtherTool {
         /// The effect.
         effect: EffectId,
@@ -83,7 +83,7 @@ pub enum WebhookError {
         /// The effect.
         effect: EffectId,
         /// Its run.
-        run: String,
+        run: RunId,
     },
     /// It is genuine, and does not say enough.
     #[error(transparent)]
@@ -99,6 +99,25 @@ impl From<EngineError> for WebhookError {
     }
 }
 
+impl WebhookError {
+    /// Whether it is the event that is refused, so that handing it over again would not help, and not that we could not look at it.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        match self {
+            Self::Forgery(Forgery::NoKey | Forgery::BadKey { .. })
+            | Self::NotTaken(_)
+            | Self::Decision(_) => false,
+            Self::Forgery(_)
+            | Self::NotText
+            | Self::NotJson(_)
+            | Self::SeveralReferences(_)
+            | Self::OtherTool { .. }
+            | Self::NotPinned { .. }
+            | Self::Unclear(_) => true,
+        }
+    }
+}
+
 impl Engine {
     /// Takes in what the provider of `tool` posted, if it was signed with one of `keys`. Handing the same over again is safe: it
     /// finds what is recorded.
@@ -111,49 +130,66 @@ impl Engine {
         keys: &[String],
         delivery: Delivery<'_>,
     ) -> Result<Taken, WebhookError> {
-        let now = self.parts.clock.now();
         let webhook = tool.webhook.as_ref();
         let webhook = webhook.ok_or_else(|| WebhookError::NotTaken(tool.name.clone()))?;
-        let authentic = webhook::verify(&webhook.scheme, keys, delivery, now)?;
+        let authentic = webhook::verify(&webhook.scheme, keys, delivery, self.parts.clock.now())?;
         let text = std::str::from_utf8(delivery.body).map_err(|_| WebhookError::NotText)?;
         let event = json::parse(text, WEBHOOK_BYTES_MAX)?;
-        let Some(named) = named(tool, &event)? else { return Ok(Taken::Elsewhere(None)) };
-        let (effect, run) = match self.effect_and_run(&named).await {
-            Err(DecisionError::NoEffect(id)) => return Ok(Taken::Elsewhere(Some(id))),
-            found => found?,
-        };
-        let (of, id) = (&effect.proposal.tool, &effect.id);
-        if *of != tool.name {
-            let (other, tool) = (of.clone(), tool.name.clone());
-            return Err(WebhookError::OtherTool { effect: id.clone(), other, tool });
+        let mut left = TRIES_MAX;
+        loop {
+            left -= 1;
+            let taken = self.take_genuine(tool, &authentic, &event).await?;
+            // Somebody wrote to the run since it was read: another event of a crowd, most likely.
+            let again = match &taken {
+                Taken::Here { effect, made: Made::NotYet(_) } => {
+                    left > 0 && !self.record(&effect.run).await?.lease_live
+                }
+                Taken::Here { .. } | Taken::Elsewhere(_) => false,
+            };
+            if !again {
+                return Ok(taken);
+            }
         }
-        let definition = self.pinned(&run.id, &run.definition).await?;
-        let operation = definition.operation(&effect.proposal);
-        let Some((operation, meaning)) =
-            operation.and_then(|operation| Some((operation, operation.webhook.as_ref()?)))
-        else {
-            return Err(WebhookError::NotPinned { effect: id.clone(), run: run.id.to_string() });
+    }
+
+    async fn take_genuine(
+        &self,
+        tool: &Tool,
+        authentic: &Authentic,
+        event: &Value,
+    ) -> Result<Taken, WebhookError> {
+        let named = match self.named(tool, event).await? {
+            Named::Here(named) => *named,
+            Named::Elsewhere(id) => return Ok(Taken::Elsewhere(id)),
         };
-        let told = (&authentic, &event);
-        let declarations = &operation.declarations;
-        let judged = webhook::judge(&effect, run.lease_live, meaning, declarations, told, now)?;
+        let About { effect, run, definition } = named;
         self.learn_secrets(&definition);
-        if matches!(judged, Judgement::Settles(_) | Judgement::Contradicts(_)) {
-            self.refuse_secret("the event", &event)?;
-        }
-        let made = match judged {
+        let mut event = event.clone();
+        self.parts.drivers.redact(&mut event);
+        let Some(operation) = definition.operation(&effect.proposal) else {
+            return Err(WebhookError::NotPinned { effect: effect.id.clone(), run: run.id });
+        };
+        let Some(meaning) = &operation.webhook else {
+            return Err(WebhookError::NotPinned { effect: effect.id.clone(), run: run.id });
+        };
+        let now = self.parts.clock.now();
+        let told = (authentic, &event);
+        let declarations = &operation.declarations;
+        let made = match webhook::judge(&effect, run.lease_live, meaning, declarations, told, now)?
+        {
             Judgement::Nothing => Made::Nothing,
             Judgement::Known => Made::Known,
+            Judgement::Kept => Made::Evidence,
             Judgement::Early => {
                 Made::NotYet("its worker waits for the answer to the request itself".to_owned())
             }
-            Judgement::Contradicts(seen) => {
+            Judgement::Evidence(seen) => {
                 let written = self.ledger().observe(&run.id, &effect.id, seen, now).await;
                 written.map_err(EngineError::from)?;
-                Made::Contradiction
+                Made::Evidence
             }
             Judgement::Settles(events) => {
-                return self.settle_by_event(effect, &run, events, &authentic, now).await;
+                return self.settle_by_event(effect, &run, events, authentic, now).await;
             }
         };
         Ok(Taken::Here { effect: Box::new(effect), made })
@@ -187,15 +223,74 @@ impl Engine {
         };
         Ok(Taken::Here { effect: Box::new(effect), made })
     }
+
+    /// The effect that an event names, by what the run that owns it was started under (I9).
+    async fn named(&self, tool: &Tool, event: &Value) -> Result<Named, WebhookError> {
+        let mut ids = BTreeSet::new();
+        effect_ids(event, &mut ids);
+        if ids.len() > NAMED_MAX {
+            return Err(WebhookError::SeveralReferences(ids.into_iter().collect()));
+        }
+        let (mut found, mut refusal) = (Vec::new(), None);
+        for id in &ids {
+            let (effect, run) = match self.effect_and_run(id).await {
+                Err(DecisionError::NoEffect(_)) => continue,
+                read => read?,
+            };
+            let of = &effect.proposal.tool;
+            if *of != tool.name {
+                let (other, tool) = (of.clone(), tool.name.clone());
+                refusal = Some(WebhookError::OtherTool { effect: id.clone(), other, tool });
+                continue;
+            }
+            let definition = self.pinned(&run.id, &run.definition).await?;
+            let operation = definition.operation(&effect.proposal);
+            match operation.and_then(|operation| operation.webhook.as_ref()) {
+                None => {
+                    refusal = Some(WebhookError::NotPinned { effect: id.clone(), run: run.id });
+                }
+                Some(meaning) if webhook::reference(meaning, event).as_ref() == Some(id) => {
+                    found.push(About { effect, run, definition });
+                }
+                // It is spoken of, and the event is not about it.
+                Some(_) => {}
+            }
+        }
+        match (found.len(), refusal) {
+            (1, _) => Ok(Named::Here(Box::new(found.remove(0)))),
+            (0, Some(refusal)) => Err(refusal),
+            (0, None) => Ok(Named::Elsewhere(ids.into_iter().next())),
+            _ => {
+                let named = found.into_iter().map(|about| about.effect.id).collect();
+                Err(WebhookError::SeveralReferences(named))
+            }
+        }
+    }
 }
 
-/// The effect that an event names.
-fn named(tool: &Tool, event: &Value) -> Result<Option<EffectId>, WebhookError> {
-    let meanings = tool.operations.values().filter_map(|operation| operation.webhook.as_ref());
-    let found: BTreeSet<EffectId> =
-        meanings.filter_map(|meaning| webhook::reference(meaning, event)).collect();
-    match found.len() {
-        0 | 1 => Ok(found.into_iter().next()),
-        _ => Err(WebhookError::SeveralReferences(found.into_iter().collect())),
+/// How often an event is tried that comes at once with others.
+const TRIES_MAX: u32 = 5;
+/// Most effects that an event may speak of.
+const NAMED_MAX: usize = 16;
+
+/// What an event is about.
+struct About {
+    effect: Effect,
+    run: RunRecord,
+    definition: Definition,
+}
+
+enum Named {
+    Here(Box<About>),
+    Elsewhere(Option<EffectId>),
+}
+
+/// Every effect id in an event. Its depth is bounded by the reader.
+fn effect_ids(value: &Value, found: &mut BTreeSet<EffectId>) {
+    match value {
+        Value::String(text) => found.extend(EffectId::parse(text.as_str()).ok()),
+        Value::Array(items) => items.iter().for_each(|item| effect_ids(item, found)),
+        Value::Object(members) => members.values().for_each(|member| effect_ids(member, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -142,6 +142,9 @@ pub trait Driver: Send + Sync + 'static {
         false
     }
 
+    /// Takes every known secret out of a value.
+    fn redact(&self, _value: &mut Value) {}
+
     /// Asks the provider what became of an effect. Returns the request made (without secrets) and what it told.
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult);
 }

@@ -71,6 +71,10 @@ impl Driver for Drivers {
         self.http.holds_secret(value)
     }
 
+    fn redact(&self, value: &mut Value) {
+        self.http.redact(value);
+    }
+
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {
         match &call.tool.kind {
             ToolKind::Http(_) => self.http.lookup(call).await,

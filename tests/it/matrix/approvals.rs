@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use twice::engine::boundary::{Boundaries, Boundary};
-use twice::engine::operator::{Decision, DecisionError, Finding};
+use twice::engine::operator::{Decision, DecisionError, Evidence, Finding};
 use twice::engine::{Engine, NEEDS_PERSON, RunEnd};
 use twice_core::approval::{self, Answer};
 use twice_core::effect::{Effect, State};
@@ -189,7 +189,7 @@ fn an_order_to_try_again_is_another_question() {
         host.engine.answer(&first, Answer::Refuse, &ann()).await.unwrap();
         assert!(matches!(host.finish_due("run-1").await, RunEnd::Failed { .. }));
         // One effect, not the question as well.
-        assert_eq!(host.engine.retry(&run_id("run-1"), &ann()).await.unwrap(), 1);
+        assert_eq!(host.engine.retry(&run_id("run-1"), Evidence::Heeded, &ann()).await.unwrap(), 1);
         waits(&host.finish_due_blocked("run-1").await);
         let second = open(&host).await.remove(0);
         assert_ne!(first, second);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use twice::engine::NEEDS_PERSON;
 use twice::engine::boundary::{Boundaries, Boundary};
-use twice::engine::operator::{Decision, DecisionError, Finding};
+use twice::engine::operator::{Decision, DecisionError, Evidence, Finding};
 use twice::engine::{RunEnd, StartRun, StartedRun};
 use twice::worker::{self, Options};
 use twice_core::effect::{Effect, State};
@@ -276,7 +276,13 @@ fn a_child_that_was_undone_is_not_gone_on_with() {
         waits(host.run("run-1", bundle(ORDER, &input)).await);
         for retried in [false, true] {
             if retried {
-                assert_eq!(host.engine.retry(&run_id("run-1"), &decision()).await.unwrap(), 1);
+                assert_eq!(
+                    host.engine
+                        .retry(&run_id("run-1"), Evidence::Heeded, &decision())
+                        .await
+                        .unwrap(),
+                    1
+                );
             }
             let end = host.finish_family("run-1").await;
             assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
@@ -316,10 +322,13 @@ fn a_child_is_tried_again_with_its_parent() {
         assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
         host.sim.set_switches(Vec::new()).await.unwrap();
 
-        let alone = host.engine.retry(&child, &decision()).await;
+        let alone = host.engine.retry(&child, Evidence::Heeded, &decision()).await;
         let refused = matches!(&alone, Err(DecisionError::Engine(error)) if error.to_string().contains("the run that started it"));
         assert!(refused, "{alone:?}");
-        assert_eq!(host.engine.retry(&run_id("run-1"), &decision()).await.unwrap(), 1);
+        assert_eq!(
+            host.engine.retry(&run_id("run-1"), Evidence::Heeded, &decision()).await.unwrap(),
+            1
+        );
         completed(host.finish_family("run-1").await);
         let children = host.children("run-1").await;
         assert_eq!((children.len(), children[0].state), (1, RunState::Completed));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use twice::engine::RunEnd;
 use twice::engine::boundary::{Boundaries, Boundary};
-use twice::engine::operator::{Decision, Finding};
+use twice::engine::operator::{Decision, Evidence, Finding};
 use twice::engine::{StartRun, StartedRun};
 use twice_core::effect::State;
 use twice_core::event::{RunEvent, StepFailure};
@@ -215,7 +215,7 @@ fn of_runs_that_would_wait_for_each_other_for_ever_one_fails_and_the_other_goes_
 
         // It may be tried again, now that the other is over.
         let decision = Decision { who: "ada".to_owned(), why: "the other is over".to_owned() };
-        host.engine.retry(&run_id("run-2"), &decision).await.unwrap();
+        host.engine.retry(&run_id("run-2"), Evidence::Heeded, &decision).await.unwrap();
         completed(host.finish("run-2", Pace::Jump).await);
         assert_eq!(host.counted("refund").await.effects, 4);
         assert!(locks(&host).await.is_empty());

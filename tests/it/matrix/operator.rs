@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use twice::engine::RunEnd;
-use twice::engine::operator::{Decision, DecisionError, Finding};
+use twice::engine::operator::{Decision, DecisionError, Evidence, Finding};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{ConflictRule, RunEvent, Source};
 use twice_provider_sim::{Fault, Switch};
@@ -267,7 +267,7 @@ fn a_failed_run_is_tried_again_only_by_a_person_and_as_the_next_generation() {
         assert!(matches!(host.resume("run-1").await, RunEnd::Failed { .. }));
         assert_eq!(host.counted("refund").await.requests, 1);
 
-        assert_eq!(host.engine.retry(&id, &decision()).await.unwrap(), 1);
+        assert_eq!(host.engine.retry(&id, Evidence::Heeded, &decision()).await.unwrap(), 1);
         let end = host.finish("run-1", Pace::Jump).await;
         assert!(matches!(end, RunEnd::Completed(_)), "{end:?}");
         let mut keys: Vec<(String, State)> = host
@@ -282,7 +282,7 @@ fn a_failed_run_is_tried_again_only_by_a_person_and_as_the_next_generation() {
         assert_eq!(keys[1], (format!("{}/generation=2", keys[0].0), State::Confirmed));
         assert_eq!(host.counted("refund").await.effects, 1);
 
-        let again = host.engine.retry(&id, &decision()).await;
+        let again = host.engine.retry(&id, Evidence::Heeded, &decision()).await;
         assert!(again.is_err(), "a completed run has nothing to try again");
         assert!(matches!(host.resume("run-1").await, RunEnd::Completed(_)));
         assert_eq!(host.counted("refund").await.requests, 2);
@@ -302,7 +302,7 @@ fn what_was_confirmed_before_a_run_failed_keeps_its_receipt_when_it_is_tried_aga
         assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
         let receipt = host.effect("run-1").await.receipt;
         let id = twice_tests::host::run_id("run-1");
-        assert_eq!(host.engine.retry(&id, &decision()).await.unwrap(), 0);
+        assert_eq!(host.engine.retry(&id, Evidence::Heeded, &decision()).await.unwrap(), 0);
         let end = host.finish("run-1", Pace::Jump).await;
         assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
         assert_eq!(host.effect("run-1").await.receipt, receipt);

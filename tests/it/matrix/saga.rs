@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use twice::engine::RunEnd;
 use twice::engine::boundary::Boundary;
-use twice::engine::operator::{Decision, DecisionError, Finding};
+use twice::engine::operator::{Decision, DecisionError, Evidence, Finding};
 use twice_core::effect::{Effect, State};
 use twice_core::event::{EffectEvent, EndCause, RunEvent};
 use twice_core::ids::EffectId;
@@ -134,7 +134,11 @@ fn a_run_that_fails_is_undone_newest_first_each_under_a_key_of_its_own() {
             let before = host.history("run-1").await.len();
             assert!(matches!(host.resume("run-1").await, RunEnd::Failed { .. }));
             assert_eq!(host.history("run-1").await.len(), before);
-            let refused = host.engine.retry(&run_id("run-1"), &somebody()).await.unwrap_err();
+            let refused = host
+                .engine
+                .retry(&run_id("run-1"), Evidence::Heeded, &somebody())
+                .await
+                .unwrap_err();
             assert!(refused.to_string().contains("start a new run"), "{refused}");
         }
     });
@@ -439,7 +443,7 @@ fn behind_the_point_of_no_return_nothing_is_undone_and_a_person_has_it_go_on() {
         let resolved = host.engine.resolve_undo(&run_id("run-1"), None, &somebody()).await;
         let refused = resolved.unwrap_err();
         assert!(refused.to_string().contains("nothing to resolve"), "{refused}");
-        host.engine.retry(&run_id("run-1"), &somebody()).await.unwrap();
+        host.engine.retry(&run_id("run-1"), Evidence::Heeded, &somebody()).await.unwrap();
         // The node would fail for ever; the retry counts anew, so it is its first attempt again.
         let why = stuck(host.finish("run-1", Pace::Jump).await);
         assert!(why.contains("point of no return"), "{why}");

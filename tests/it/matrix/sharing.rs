@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use twice::engine::RunEnd;
-use twice::engine::operator::{Decision, Finding};
+use twice::engine::operator::{Decision, Evidence, Finding};
 use twice_core::approval::Answer;
 use twice_core::effect::State;
 use twice_core::event::RunEvent;
@@ -106,7 +106,7 @@ fn what_was_tried_again_by_order_is_what_other_runs_adopt() {
         let first = host.run_of("returns", "run-1", must()).await;
         assert!(matches!(first, RunEnd::Failed { .. }), "{first:?}");
         let decision = Decision { who: "ada".to_owned(), why: "the card is good now".to_owned() };
-        host.engine.retry(&run_id("run-1"), &decision).await.unwrap();
+        host.engine.retry(&run_id("run-1"), Evidence::Heeded, &decision).await.unwrap();
         assert!(matches!(host.finish_due("run-1").await, RunEnd::Completed(_)));
         let second = host.run_of("returns", "run-2", must()).await;
         assert!(matches!(second, RunEnd::Completed(_)), "{second:?}");

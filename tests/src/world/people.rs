@@ -2,7 +2,7 @@
 //! say is true.
 
 use twice::engine::EngineError;
-use twice::engine::operator::{Decision, DecisionError, Finding};
+use twice::engine::operator::{Decision, DecisionError, Evidence, Finding};
 use twice_core::effect::{Hold, State};
 use twice_core::event::ConflictRule;
 use twice_core::ids::RunId;
@@ -50,7 +50,7 @@ impl World<'_> {
         match record.expect("the run exists").state {
             RunState::Halted => {}
             RunState::Stuck => {
-                let tried = engine.retry(run, &ada()).await;
+                let tried = engine.retry(run, Evidence::Heeded, &ada()).await;
                 if tried.is_err() && dice.one_in(2) {
                     made(engine.resolve_undo(run, None, &ada()).await);
                 } else if tried.is_err() {

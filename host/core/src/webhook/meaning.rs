@@ -3,14 +3,15 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::verify::Authentic;
+use super::verify::{AHEAD_MS, Authentic};
 use crate::effect::{Effect, State};
 use crate::event::{EffectEvent, Failure, Observation, Receipt, Source};
+use crate::evidence::{self, Evidence};
 use crate::ids::EffectId;
 use crate::outcome::{
     Declarations, NoExternalId, RuleId, Verdict, bare_receipt, discrepancy, exposed, id_at, same,
 };
-use crate::reconcile::vanished;
+use crate::reconcile::{contradicted, vanished};
 use crate::time::Timestamp;
 
 /// What an observation is called that is an event.
@@ -39,8 +40,11 @@ pub enum Judgement {
     Known,
     /// It says nothing about the outcome.
     Nothing,
-    /// It says otherwise than what is recorded: to be kept as evidence, which changes nothing.
-    Contradicts(Observation),
+    /// It says what cannot be applied, as it is otherwise than what is recorded, or may be about an earlier attempt: to be kept as
+    /// evidence.
+    Evidence(Observation),
+    /// The same, and it is kept already.
+    Kept,
     /// A worker waits for the answer to the request itself. It is to be asked again.
     Early,
 }
@@ -105,45 +109,32 @@ pub fn judge(
     if let (true, None, Some(pointer)) = (happened, &external_id, &declarations.external_id) {
         return Err(UnclearEvent::NoExternalId(NoExternalId { pointer: pointer.clone() }));
     }
-    match effect.shown_state(lease_live) {
-        State::Unknown => {}
-        State::Requested => return Ok(Judgement::Early),
-        State::Proposed | State::Authorized | State::Confirmed | State::Failed => {
-            let seen = observation(happened, external_id, object);
-            return Ok(if is_known(effect, &seen) {
-                Judgement::Known
-            } else {
-                Judgement::Contradicts(seen)
-            });
+    let args = &effect.proposal.args;
+    let difference = happened.then(|| discrepancy(object, &declarations.echo, args)).flatten();
+    let told = Told { happened, external_id, difference, object, authentic };
+    Ok(match effect.shown_state(lease_live) {
+        State::Requested => Judgement::Early,
+        State::Confirmed if told.is_of(effect) => Judgement::Known,
+        State::Failed if !happened => Judgement::Known,
+        State::Confirmed | State::Failed => told.kept_with(effect),
+        // I1: each attempt was taken for one that did nothing, and one of them did it.
+        State::Authorized if happened => Judgement::Settles(vec![
+            EffectEvent::Unknown(contradicted(effect)),
+            told.receipt(effect, declarations, now),
+        ]),
+        // What is proposed now may be another request than the one that was made.
+        State::Proposed | State::Authorized => told.kept_with(effect),
+        State::Unknown if !happened && !told.is_about_the_latest(effect) => told.kept_with(effect),
+        State::Unknown => {
+            // I5: a request of a worker that is gone is UNKNOWN, and recorded so before it is explained.
+            let vanished = (effect.state == State::Requested).then(|| vanished(effect));
+            let outcome =
+                if happened { told.receipt(effect, declarations, now) } else { told.failure() };
+            Judgement::Settles(
+                vanished.map(EffectEvent::Unknown).into_iter().chain([outcome]).collect(),
+            )
         }
-    }
-    let outcome = if happened {
-        let discrepancy = discrepancy(object, &declarations.echo, &effect.proposal.args);
-        EffectEvent::Confirmed(Box::new(Receipt {
-            external_id,
-            exposed: exposed(object, &declarations.expose),
-            result: object.clone(),
-            source: source(authentic),
-            rule: rule(happened),
-            discrepancy,
-            ..bare_receipt(effect, now)
-        }))
-    } else {
-        EffectEvent::Failed(Failure {
-            code: "refused".to_owned(),
-            message: words(happened).to_owned(),
-            denied: false,
-            source: Some(source(authentic)),
-            rule: Some(rule(happened)),
-            verdict: None,
-            detail: json!({ "external_id": external_id, "result": object }),
-        })
-    };
-    // I5: a request of a worker that is gone is UNKNOWN, and recorded so before it is explained.
-    let vanished = (effect.state == State::Requested).then(|| vanished(effect));
-    Ok(Judgement::Settles(
-        vanished.map(EffectEvent::Unknown).into_iter().chain([outcome]).collect(),
-    ))
+    })
 }
 
 fn holds(conditions: &[(String, Vec<Value>)], event: &Value) -> bool {
@@ -153,50 +144,115 @@ fn holds(conditions: &[(String, Vec<Value>)], event: &Value) -> bool {
     !conditions.is_empty() && conditions.iter().all(one)
 }
 
-fn source(authentic: &Authentic) -> Source {
-    Source::Callback {
-        event: authentic.id.clone(),
-        sent_at: authentic.sent_at,
-        body_hash: authentic.body_hash.clone(),
-    }
+/// What an event tells of an outcome.
+struct Told<'a> {
+    happened: bool,
+    external_id: Option<String>,
+    /// How what happened differs from what was asked for.
+    difference: Option<String>,
+    object: &'a Value,
+    authentic: &'a Authentic,
 }
 
-fn rule(happened: bool) -> RuleId {
-    RuleId::new(if happened { "webhook.succeeded" } else { "webhook.failed" })
-}
-
-const fn words(happened: bool) -> &'static str {
-    if happened {
-        "the provider's event says that it happened"
-    } else {
-        "the provider's event says that it did not happen"
-    }
-}
-
-fn observation(happened: bool, external_id: Option<String>, object: &Value) -> Observation {
-    Observation {
-        what: WHAT.to_owned(),
-        attempt: None,
-        verdict: Some(if happened { Verdict::Succeeded } else { Verdict::Rejected }),
-        rule: Some(rule(happened)),
-        message: Some(words(happened).to_owned()),
-        status: None,
-        external_id,
-        breach: false,
-        detail: object.clone(),
-    }
-}
-
-/// Whether what an event says is recorded of an effect that is settled, or was kept before.
-fn is_known(effect: &Effect, seen: &Observation) -> bool {
-    let happened = seen.verdict == Some(Verdict::Succeeded);
-    let recorded = match &effect.receipt {
-        // Another object than the one that is recorded is no second proof of it.
-        Some(receipt) => {
-            let ids = receipt.external_id.as_ref().zip(seen.external_id.as_ref());
-            happened && ids.is_none_or(|(ours, theirs)| ours == theirs)
+impl Told<'_> {
+    fn source(&self) -> Source {
+        Source::Callback {
+            event: self.authentic.id.clone(),
+            sent_at: self.authentic.sent_at,
+            body_hash: self.authentic.body_hash.clone(),
         }
-        None => !happened && effect.state == State::Failed,
-    };
-    recorded || effect.observed.iter().any(|(_, kept)| kept == seen)
+    }
+
+    fn rule(&self) -> RuleId {
+        RuleId::new(match (self.happened, &self.difference) {
+            (true, None) => "webhook.succeeded",
+            (true, Some(_)) => "webhook.mismatch",
+            (false, _) => "webhook.failed",
+        })
+    }
+
+    fn receipt(&self, effect: &Effect, declarations: &Declarations, now: Timestamp) -> EffectEvent {
+        EffectEvent::Confirmed(Box::new(Receipt {
+            external_id: self.external_id.clone(),
+            exposed: exposed(self.object, &declarations.expose),
+            result: self.object.clone(),
+            source: self.source(),
+            rule: self.rule(),
+            discrepancy: self.difference.clone(),
+            ..bare_receipt(effect, now)
+        }))
+    }
+
+    fn failure(&self) -> EffectEvent {
+        EffectEvent::Failed(Failure {
+            code: "refused".to_owned(),
+            message: "the provider's event says that it did not happen".to_owned(),
+            denied: false,
+            source: Some(self.source()),
+            rule: Some(self.rule()),
+            verdict: None,
+            detail: json!({ "external_id": self.external_id, "result": self.object }),
+        })
+    }
+
+    /// Whether it says what the receipt of an effect does.
+    fn is_of(&self, effect: &Effect) -> bool {
+        let Some(receipt) = &effect.receipt else { return false };
+        // Another object than the one that is recorded is no second proof of it.
+        let ids = receipt.external_id.as_ref().zip(self.external_id.as_ref());
+        self.happened
+            && ids.is_none_or(|(ours, theirs)| ours == theirs)
+            && receipt.discrepancy == self.difference
+    }
+
+    /// Whether a no can be about the latest attempt, and nothing that came before says yes. Where there are several attempts, one
+    /// that came within what two clocks may differ by could be about either.
+    fn is_about_the_latest(&self, effect: &Effect) -> bool {
+        if matches!(evidence::of(effect), Some(Evidence::Happened(_))) {
+            return false;
+        }
+        let Some(last) = effect.attempts.last() else { return false };
+        let alone = effect.attempts.len() == 1;
+        self.authentic.sent_at.map_or(alone, |at| {
+            if alone {
+                at.plus_ms(AHEAD_MS) >= last.requested_at
+            } else {
+                at >= last.requested_at.plus_ms(AHEAD_MS)
+            }
+        })
+    }
+
+    fn kept_with(&self, effect: &Effect) -> Judgement {
+        let seen = self.observation();
+        let same = |kept: &Observation| {
+            (&kept.what, kept.verdict, &kept.rule, &kept.external_id, &kept.detail)
+                == (&seen.what, seen.verdict, &seen.rule, &seen.external_id, &seen.detail)
+        };
+        if effect.observed.iter().any(|(_, kept)| same(kept)) {
+            return Judgement::Kept;
+        }
+        Judgement::Evidence(seen)
+    }
+
+    fn observation(&self) -> Observation {
+        let Authentic { id, sent_at, body_hash } = self.authentic;
+        let named = id.as_ref().unwrap_or(body_hash);
+        let sent = sent_at.map_or_else(String::new, |at| format!(", sent at {at},"));
+        let says = match (self.happened, &self.difference) {
+            (true, None) => "it happened".to_owned(),
+            (true, Some(difference)) => format!("it happened, but not as asked ({difference})"),
+            (false, _) => "it did not happen".to_owned(),
+        };
+        Observation {
+            what: WHAT.to_owned(),
+            attempt: None,
+            verdict: Some(if self.happened { Verdict::Succeeded } else { Verdict::Rejected }),
+            rule: Some(self.rule()),
+            message: Some(format!("{named}{sent} says that {says}")),
+            status: None,
+            external_id: self.external_id.clone(),
+            breach: false,
+            detail: self.object.clone(),
+        }
+    }
 }

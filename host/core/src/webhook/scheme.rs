@@ -17,9 +17,9 @@ pub struct Scheme {
     pub encoding: Encoding,
     /// What is signed, in order; the body among it.
     pub signed: Vec<Part>,
-    /// The header with the event's id, in lower case.
+    /// The header with the event's id, in lower case, if that is signed.
     pub id: Option<String>,
-    /// Where the time of sending stands, in whole seconds since 1970.
+    /// Where the time of sending stands, in whole seconds since 1970, if that is signed.
     pub timestamp: Option<Stamp>,
     /// How the key is written.
     pub key: KeyForm,
@@ -76,13 +76,13 @@ impl Scheme {
     /// The scheme of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let plain = |signature: &str, prefix: &str, encoding, id: &str| Self {
+        let plain = |signature: &str, prefix: &str, encoding| Self {
             signature: signature.to_owned(),
             separator: None,
             prefix: prefix.to_owned(),
             encoding,
             signed: vec![Part::Body],
-            id: Some(id.to_owned()),
+            id: None,
             timestamp: None,
             key: KeyForm::Text,
         };
@@ -101,11 +101,9 @@ impl Scheme {
                 key: KeyForm::Text,
             },
             // https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
-            "github" => plain("x-hub-signature-256", "sha256=", Encoding::Hex, "x-github-delivery"),
+            "github" => plain("x-hub-signature-256", "sha256=", Encoding::Hex),
             // https://shopify.dev/docs/apps/build/webhooks/subscribe/https
-            "shopify" => {
-                plain("x-shopify-hmac-sha256", "", Encoding::Base64, "x-shopify-webhook-id")
-            }
+            "shopify" => plain("x-shopify-hmac-sha256", "", Encoding::Base64),
             _ => return None,
         })
     }

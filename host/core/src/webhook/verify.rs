@@ -11,7 +11,7 @@ use crate::limits::WEBHOOK_BYTES_MAX;
 use crate::time::Timestamp;
 
 /// How far the provider's clock may be ahead of ours. Milliseconds.
-const AHEAD_MS: u64 = 300_000;
+pub(super) const AHEAD_MS: u64 = 300_000;
 /// Most signatures of one delivery that are tried: a provider has two while its key is exchanged.
 const SIGNATURES_MAX: usize = 16;
 /// Longest id of an event. Bytes.
@@ -31,9 +31,9 @@ pub struct Delivery<'a> {
 /// What is known of a genuine delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentic {
-    /// The event's id, when the scheme has one.
+    /// The event's id, when it is signed.
     pub id: Option<String>,
-    /// When it was sent, by the provider's clock.
+    /// When it was sent, by the provider's clock, when that is signed.
     pub sent_at: Option<Timestamp>,
     /// `sha256:` and the digest of the body.
     pub body_hash: String,
@@ -77,12 +77,12 @@ pub enum Forgery {
         now: Timestamp,
     },
     /// A key is not as the scheme has it.
-    #[error("key {number} of it is not Base64, perhaps after `whsec_`")]
+    #[error("key {number} of ours is not Base64, perhaps after `whsec_`")]
     BadKey {
         /// Which one, from 1.
         number: usize,
     },
-    /// There is no key.
+    /// A key was needed, and there is none.
     #[error("there is no key to verify it with")]
     NoKey,
     /// No signature fits any of the keys: another key, another body, or another sender.
@@ -150,10 +150,14 @@ pub fn verify(
         return Err(Forgery::NoKey);
     }
     // Every pair is tried, whatever comes of the others: how long it takes tells nothing about the keys.
-    let mut genuine = false;
+    let (mut genuine, mut bad_key) = (false, None);
     for (at, key) in keys.iter().enumerate() {
-        let key = key_bytes(scheme.key, key).ok_or(Forgery::BadKey { number: at + 1 })?;
-        let mut mac = Hmac::<Sha256>::new_from_slice(&key).map_err(|_| Forgery::NoKey)?;
+        let mac =
+            key_bytes(scheme.key, key).and_then(|key| Hmac::<Sha256>::new_from_slice(&key).ok());
+        let Some(mut mac) = mac else {
+            bad_key.get_or_insert(at + 1);
+            continue;
+        };
         for part in &scheme.signed {
             mac.update(match part {
                 Part::Literal(text) => text.as_bytes(),
@@ -167,7 +171,7 @@ pub fn verify(
         }
     }
     if !genuine {
-        return Err(Forgery::Forged);
+        return Err(bad_key.map_or(Forgery::Forged, |number| Forgery::BadKey { number }));
     }
     let digest: [u8; 32] = Sha256::digest(delivery.body).into();
     let body_hash = format!("sha256:{}", data_encoding::HEXLOWER.encode(&digest));
@@ -253,6 +257,7 @@ fn key_bytes(form: KeyForm, key: &str) -> Option<Vec<u8>> {
     let bytes = match form {
         KeyForm::Text => key.as_bytes().to_vec(),
         KeyForm::Base64 => {
+            let key = key.trim();
             BASE64.decode(key.strip_prefix("whsec_").unwrap_or(key).as_bytes()).ok()?
         }
     };

@@ -6,11 +6,12 @@ use serde_json::json;
 use twice_core::contract::{Contract, Retry};
 use twice_core::effect::{Effect, Hold, State};
 use twice_core::event::{
-    Compensation, Conflict, ConflictDecision, ConflictRule, EffectEvent, Failure, OnUnknown,
-    Proposal,
+    Compensation, Conflict, ConflictDecision, ConflictRule, EffectEvent, Failure, Observation,
+    OnUnknown, Proposal,
 };
 use twice_core::identity::{KeyFormat, RequestHash};
 use twice_core::ids::EffectId;
+use twice_core::outcome::Verdict;
 use twice_core::saga::{Next, Settled, WayBack, next, stuck_at, undos, way_back};
 use twice_core::time::Timestamp;
 
@@ -285,6 +286,43 @@ fn an_undo_that_a_person_rejects_is_none() {
         assert_eq!(word(&effect, &[&undo], false, LATE), expected, "{rule:?}");
         assert_eq!(word(&effect, &[&undo], true, LATE), "by person");
     }
+}
+
+/// What came since says that it happened: neither is what may be there left there, nor is it undone a second time, without a
+/// person.
+#[test]
+fn what_failed_and_happened_after_all_is_a_person_s() {
+    let yes = |verdict| {
+        EffectEvent::Observed(Observation {
+            what: "event of the provider".to_owned(),
+            attempt: None,
+            verdict: Some(verdict),
+            rule: None,
+            message: None,
+            status: None,
+            external_id: None,
+            breach: false,
+            detail: json!({}),
+        })
+    };
+    for (verdict, forward, undone) in
+        [(Verdict::Succeeded, "stuck", "stuck"), (Verdict::Rejected, "not happened", "propose 2")]
+    {
+        let mut failed = effect(State::Failed, Some(compensation(OnUnknown::Hold, RETRY)));
+        apply(&mut failed, &yes(verdict), START);
+        assert_eq!(word(&failed, &[], false, LATE), forward);
+        assert_eq!(word(&failed, &[], true, LATE), "by person");
+
+        let done = effect(State::Confirmed, Some(compensation(OnUnknown::Hold, RETRY)));
+        let mut refused = undo(1, State::Failed, Ordered::No, false);
+        apply(&mut refused, &yes(verdict), START);
+        assert_eq!(word(&done, &[&refused], false, LATE), undone);
+    }
+    // A person who was told what it is stuck at orders it again.
+    let done = effect(State::Confirmed, Some(compensation(OnUnknown::Hold, RETRY)));
+    let mut ordered = undo(1, State::Failed, Ordered::Yes, false);
+    apply(&mut ordered, &yes(Verdict::Succeeded), START);
+    assert_eq!(word(&done, &[&ordered], false, LATE), "propose 2");
 }
 
 #[test]

@@ -22,7 +22,7 @@ const TABLE: [(Kind, [Option<State>; 7]); 11] = [
     (Kind::Confirmed,       [NONE,     NONE,       NONE,       CONFIRMED,  NONE,      NONE,   CONFIRMED]),
     (Kind::Failed,          [NONE,     FAILED,     FAILED,     FAILED,     NONE,      NONE,   FAILED]),
     (Kind::Deferred,        [NONE,     NONE,       NONE,       AUTHORIZED, NONE,      NONE,   NONE]),
-    (Kind::Unknown,         [NONE,     NONE,       NONE,       UNKNOWN,    NONE,      NONE,   NONE]),
+    (Kind::Unknown,         [NONE,     NONE,       UNKNOWN,    UNKNOWN,    NONE,      NONE,   NONE]),
     (Kind::Probed,          [NONE,     NONE,       NONE,       NONE,       NONE,      NONE,   UNKNOWN]),
     (Kind::Observed,        [NONE,     NONE,       AUTHORIZED, REQUESTED,  CONFIRMED, FAILED, UNKNOWN]),
     (Kind::Conflicted,      [NONE,     NONE,       NONE,       REQUESTED,  CONFIRMED, FAILED, UNKNOWN]),
@@ -84,6 +84,7 @@ fn the_state_diagram_is_made_from_the_table() {
             AUTHORIZED --> PROPOSED: proposed
             AUTHORIZED --> REQUESTED: requested
             AUTHORIZED --> FAILED: failed
+            AUTHORIZED --> UNKNOWN: unknown
             REQUESTED --> AUTHORIZED: deferred
             REQUESTED --> CONFIRMED: confirmed
             REQUESTED --> FAILED: failed

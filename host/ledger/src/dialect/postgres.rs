@@ -39,6 +39,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0003_approvals",
         text: include_str!("../../../../migrations/postgres/0003_approvals.sql"),
     },
+    Migration {
+        version: 4,
+        name: "0004_contradictions",
+        text: include_str!("../../../../migrations/postgres/0004_contradictions.sql"),
+    },
 ];
 
 /// Each statement sees what was committed before it began: what is read after a lock was waited for is the latest.

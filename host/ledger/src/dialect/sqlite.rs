@@ -34,6 +34,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0003_approvals",
         text: include_str!("../../../../migrations/sqlite/0003_approvals.sql"),
     },
+    Migration {
+        version: 4,
+        name: "0004_contradictions",
+        text: include_str!("../../../../migrations/sqlite/0004_contradictions.sql"),
+    },
 ];
 
 /// A transaction that starts reading and writes later fails at once when another process wrote in between, whatever the

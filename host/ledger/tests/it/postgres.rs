@@ -178,7 +178,7 @@ async fn many_open_a_new_ledger_at_once() {
     for opened in opening.collect::<Vec<_>>() {
         opened.await.unwrap().unwrap().close().await;
     }
-    assert_eq!(database.sql("SELECT count(*) FROM schema_migration").unwrap(), "3");
+    assert_eq!(database.sql("SELECT count(*) FROM schema_migration").unwrap(), "4");
 }
 
 #[tokio::test]

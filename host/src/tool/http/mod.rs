@@ -268,6 +268,10 @@ impl Driver for HttpDriver {
         self.redactor().finds_in(value)
     }
 
+    fn redact(&self, value: &mut Value) {
+        self.redactor().value(value);
+    }
+
     async fn lookup(&self, call: &Call<'_>) -> (Value, ProbeResult) {
         let error = |message: String| ProbeResult::Error { message };
         let Some(lookup) = &call.operation.lookup else {

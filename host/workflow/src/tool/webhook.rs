@@ -71,21 +71,41 @@ fn own_scheme(table: Table<'_>) -> Option<Scheme> {
     let keys = [("text", KeyForm::Text), ("base64", KeyForm::Base64)];
     let key = table.word("key", &keys).unwrap_or(KeyForm::Text);
     if let Some(signed) = &signed {
-        let lacks = |part: Part, there: bool| !there && signed.value.contains(&part);
-        for (lacks, what, key) in [
-            (lacks(Part::Id, id.is_some()), "{id}", "`id`"),
-            (lacks(Part::Timestamp, timestamp.is_some()), "{timestamp}", "`timestamp`"),
+        for (part, key, what, there) in [
+            (Part::Id, "id", "{id}", id.is_some()),
+            (Part::Timestamp, "timestamp", "{timestamp}", timestamp.is_some()),
         ] {
-            if lacks {
-                table.sink.report(
+            match (signed.value.contains(&part), there) {
+                (true, false) => table.sink.report(
                     signed.place,
-                    Code::NoSuchValue,
+                    Code::MissingKey,
                     format!("`signed` has `{what}`, and nothing says where that stands"),
                     "what was signed could not be put together",
-                    format!("add {key}, the header with it"),
-                );
+                    format!("add `{key}`, the header with it"),
+                ),
+                (false, true) => table.sink.report(
+                    signed.place,
+                    Code::Contradiction,
+                    format!("`{key}` is stated, and `signed` does not have it"),
+                    "anybody could have written it",
+                    format!(
+                        "put `{what}` into `signed` if the provider signs it, or remove `{key}`"
+                    ),
+                ),
+                (true, true) | (false, false) => {}
             }
         }
+    }
+    if let (Some(Stamp::Part(part)), Some(signed)) = (&timestamp, &signed)
+        && *part == prefix
+    {
+        table.sink.report(
+            signed.place,
+            Code::Contradiction,
+            "the parts with the time and those with signatures begin alike",
+            "one could not be told from the other",
+            "state how each begins: `prefix = \"v1=\"`, `timestamp = { part = \"t=\" }`",
+        );
     }
     table.close();
     Some(Scheme {
@@ -179,11 +199,21 @@ pub(super) fn meaning(table: &Table<'_>, is_read: bool, posts: bool) -> Stated {
             "\"/data/object/metadata/effect_id\"",
             "an event that does not name the effect could be about anything",
         );
-        let reference = inner.pointer("reference");
+        let reference = inner.pointer("reference").filter(|at| {
+            let somewhere = !at.value.is_empty();
+            if !somewhere {
+                let form = "a pointer into the event, e.g. `/data/metadata/effect_id`";
+                inner.bad_value("reference", at.place, "the whole event", form);
+            }
+            somewhere
+        });
         let object = inner.pointer("object");
         inner.required("succeeded", "{ \"/type\" = [\"refund.succeeded\"] }");
         let succeeded = conditions(&inner, "succeeded");
         let failed = conditions(&inner, "failed");
+        if let (Some(yes), Some(no)) = (&succeeded, &failed) {
+            check_apart(&inner, yes, no);
+        }
         inner.close();
         Some(Meaning {
             reference: reference?.value,
@@ -198,7 +228,28 @@ pub(super) fn meaning(table: &Table<'_>, is_read: bool, posts: bool) -> Stated {
     }
 }
 
-fn conditions(table: &Table<'_>, key: &'static str) -> Option<Vec<(String, Vec<Value>)>> {
+/// What must stand where.
+type Conditions = Vec<(String, Vec<Value>)>;
+
+/// Reports conditions for yes and no that the same event fulfils.
+fn check_apart(table: &Table<'_>, yes: &Conditions, no: &Conditions) {
+    let alike = |(pointer, values): &(String, Vec<Value>)| {
+        no.iter().any(|(other, others)| {
+            pointer == other && values.iter().any(|value| others.contains(value))
+        })
+    };
+    if yes.len() == no.len() && yes.iter().all(alike) {
+        table.sink.report(
+            table.place,
+            Code::Contradiction,
+            "an event can be both what `succeeded` and what `failed` asks for",
+            "such an event would be refused",
+            "ask for values that exclude each other",
+        );
+    }
+}
+
+fn conditions(table: &Table<'_>, key: &'static str) -> Option<Conditions> {
     let inner = table.table(key)?;
     if inner.members.is_empty() {
         table.bad_value(key, inner.place, "empty", "at least one pointer and its values");

@@ -60,6 +60,45 @@ pub(super) fn webhooks() -> Vec<BTreeSet<Code>> {
     let own = |scheme: &str| format!("scheme = {{ {scheme} }}");
     vec![
         edited(
+            "scheme = \"standard\"",
+            &own(
+                "signature = \"x-sign\", encoding = \"hex\", signed = \"{body}\", id = \"x-id\", timestamp = \"x-time\"",
+            ),
+            expect![[r#"
+                tools/payments.toml:10:61: error[TW2209]: `id` is stated, and `signed` does not have it
+                  why: anybody could have written it
+                  fix: put `{id}` into `signed` if the provider signs it, or remove `id`
+                tools/payments.toml:10:61: error[TW2209]: `timestamp` is stated, and `signed` does not have it
+                  why: anybody could have written it
+                  fix: put `{timestamp}` into `signed` if the provider signs it, or remove `timestamp`"#]],
+        ),
+        edited(
+            "scheme = \"standard\"",
+            &own(
+                "signature = \"x-sign\", separator = \",\", prefix = \"t=\", encoding = \"hex\", signed = \"{timestamp}.{body}\", timestamp = { part = \"t=\" }",
+            ),
+            expect![[r#"
+                tools/payments.toml:10:93: error[TW2209]: the parts with the time and those with signatures begin alike
+                  why: one could not be told from the other
+                  fix: state how each begins: `prefix = "v1="`, `timestamp = { part = "t=" }`"#]],
+        ),
+        edited(
+            "\"/data/reference\"",
+            "\"\"",
+            expect![[r#"
+            tools/payments.toml:57:13: error[TW2005]: `reference` is the whole event
+              why: every limit and choice is explicit, so that a slip cannot pass for a decision
+              fix: write a pointer into the event, e.g. `/data/metadata/effect_id`"#]],
+        ),
+        edited(
+            "succeeded =",
+            "failed = { \"/type\" = [\"refund.lost\", \"refund.done\"] }\nsucceeded =",
+            expect![[r#"
+                tools/payments.toml:56:1: error[TW2209]: an event can be both what `succeeded` and what `failed` asks for
+                  why: such an event would be refused
+                  fix: ask for values that exclude each other"#]],
+        ),
+        edited(
             "scheme = \"standard\"\n",
             "",
             expect![[r#"
@@ -127,10 +166,10 @@ pub(super) fn webhooks() -> Vec<BTreeSet<Code>> {
                 "signature = \"x-sign\", encoding = \"hex\", signed = \"{id}.{timestamp}.{body}\"",
             ),
             expect![[r#"
-                tools/payments.toml:10:61: error[TW2106]: `signed` has `{id}`, and nothing says where that stands
+                tools/payments.toml:10:61: error[TW2003]: `signed` has `{id}`, and nothing says where that stands
                   why: what was signed could not be put together
                   fix: add `id`, the header with it
-                tools/payments.toml:10:61: error[TW2106]: `signed` has `{timestamp}`, and nothing says where that stands
+                tools/payments.toml:10:61: error[TW2003]: `signed` has `{timestamp}`, and nothing says where that stands
                   why: what was signed could not be put together
                   fix: add `timestamp`, the header with it"#]],
         ),
