@@ -164,7 +164,17 @@ fn plan(
         match next {
             Next::Answered => return Ok(Planned::Answered),
             Next::Wait { until, why } => return Ok(Planned::Stop(Stop::Wait { until, why })),
-            Next::Person { why } => return Ok(Planned::Stop(Stop::Person { why })),
+            Next::Person { mut why } => {
+                if effect.state == State::Unknown
+                    && slot.operation().is_some_and(|(_, operation)| operation.webhook.is_some())
+                {
+                    let tool = &effect.proposal.tool;
+                    why.push_str(&format!(
+                        "; or its provider's event tells: `twice webhooks accept {tool}`"
+                    ));
+                }
+                return Ok(Planned::Stop(Stop::Person { why }));
+            }
             Next::Authorize => match authorize::authorize(session, slot, id)? {
                 Authorized::Decided => {}
                 Authorized::Asked => *asked = true,

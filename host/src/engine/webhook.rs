@@ -166,11 +166,11 @@ impl Engine {
         self.learn_secrets(&definition);
         let mut event = event.clone();
         self.parts.drivers.redact(&mut event);
-        let Some(operation) = definition.operation(&effect.proposal) else {
-            return Err(WebhookError::NotPinned { effect: effect.id.clone(), run: run.id });
-        };
-        let Some(meaning) = &operation.webhook else {
-            return Err(WebhookError::NotPinned { effect: effect.id.clone(), run: run.id });
+        let operation = definition.operation(&effect.proposal);
+        let Some((operation, meaning)) =
+            operation.and_then(|operation| Some((operation, operation.webhook.as_ref()?)))
+        else {
+            return Err(WebhookError::NotPinned { effect: effect.id, run: run.id });
         };
         let now = self.parts.clock.now();
         let told = (authentic, &event);

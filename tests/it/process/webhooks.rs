@@ -60,6 +60,10 @@ fn in_doubt_at(provider: &Provider, project: Project) -> (Project, String) {
     provider.switch([Switch::new(Fault::CommitThenDrop).times(1)]);
     let ran = project.twice(&mail());
     assert_eq!(ran.code, Some(4), "{ran}");
+    assert!(
+        ran.stdout.contains("or its provider's event tells: `twice webhooks accept mail`"),
+        "{ran}"
+    );
     let effect = project.effects(RUN).remove(0);
     assert_eq!(effect["state"], "UNKNOWN", "{effect:#}");
     (project, effect["effect_id"].as_str().unwrap().to_owned())
