@@ -22,7 +22,8 @@ use super::progress::Watch;
 use super::prune;
 use super::run;
 use super::term::{Column, shortened};
-use crate::engine::operator::{Decision, Evidence};
+use crate::engine::operator::Decision;
+use crate::engine::retry::Evidence;
 use crate::engine::{Engine, RunEnd};
 use crate::view::{ChildView, EntryView, RunView, StepView};
 

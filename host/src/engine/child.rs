@@ -17,7 +17,8 @@ use twice_core::time::Timestamp;
 use twice_ledger::{Cancel, Ledger, LedgerError, NewRun, RunRecord, Started};
 
 use super::error::EngineError;
-use super::operator::{self, Decision};
+use super::operator::Decision;
+use super::retry;
 use super::session::Session;
 use super::stop::NEEDS_PERSON;
 
@@ -142,15 +143,15 @@ impl Question {
         if record.state == RunState::Failed
             && self.renewed
             && !self.was_tried_again(record).await?
-            && !operator::is_undone(&*self.ledger, &record.id).await?
+            && !retry::is_undone(&*self.ledger, &record.id).await?
             // What may have happened is not done again on the word of one who did not look at it.
-            && !operator::is_contradicted(&*self.ledger, &record.id).await?
+            && !retry::is_contradicted(&*self.ledger, &record.id).await?
         {
             let decision = Decision {
                 who: format!("run {}", self.parent.run),
                 why: format!("effect {} asks for it anew", self.parent.effect),
             };
-            operator::try_again(&*self.ledger, record, &decision, self.run.entry.at).await?;
+            retry::try_again(&*self.ledger, record, &decision, self.run.entry.at).await?;
             return Ok(under_way(&record.id, RunState::Ready));
         }
         Ok(how(record))

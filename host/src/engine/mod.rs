@@ -26,6 +26,7 @@ mod object_lock;
 pub mod observer;
 pub mod operator;
 mod resolve;
+pub mod retry;
 mod run;
 mod schedule;
 mod session;

@@ -9,7 +9,8 @@ use twice_core::run::RunState;
 use twice_core::saga::{self, WayBack};
 use twice_ledger::{Cancel, LedgerError, RunRecord, effects_of, progress_of};
 
-use super::operator::{Decision, DecisionError, failed_effects, released, renewals};
+use super::operator::{Decision, DecisionError, released};
+use super::retry::{failed_effects, renewals};
 use super::{Engine, EngineError};
 
 impl Engine {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use twice::engine::boundary::{Boundaries, Boundary};
-use twice::engine::operator::{Decision, DecisionError, Evidence, Finding};
+use twice::engine::operator::{Decision, DecisionError, Finding};
+use twice::engine::retry::Evidence;
 use twice::engine::{Engine, NEEDS_PERSON, RunEnd};
 use twice_core::approval::{self, Answer};
 use twice_core::effect::{Effect, State};

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use twice::engine::RunEnd;
-use twice::engine::operator::{Decision, DecisionError, Evidence, Finding};
+use twice::engine::operator::{Decision, DecisionError, Finding};
+use twice::engine::retry::Evidence;
 use twice_core::effect::{Effect, State};
 use twice_core::event::{ConflictRule, RunEvent, Source};
 use twice_provider_sim::{Fault, Switch};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use twice::engine::RunEnd;
-use twice::engine::operator::{Decision, Evidence, Finding};
+use twice::engine::operator::{Decision, Finding};
+use twice::engine::retry::Evidence;
 use twice_core::approval::Answer;
 use twice_core::effect::State;
 use twice_core::event::RunEvent;

@@ -2,7 +2,8 @@
 //! say is true.
 
 use twice::engine::EngineError;
-use twice::engine::operator::{Decision, DecisionError, Evidence, Finding};
+use twice::engine::operator::{Decision, DecisionError, Finding};
+use twice::engine::retry::Evidence;
 use twice_core::effect::{Hold, State};
 use twice_core::event::ConflictRule;
 use twice_core::ids::RunId;
