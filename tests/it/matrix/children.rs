@@ -13,7 +13,8 @@ use twice::engine::retry::Evidence;
 use twice::engine::{RunEnd, StartRun, StartedRun};
 use twice::worker::{self, Options};
 use twice_core::effect::{Effect, State};
-use twice_core::event::{Parent, RunEvent, Source};
+use twice_core::event::{Observation, Parent, RunEvent, Source};
+use twice_core::outcome::Verdict;
 use twice_core::run::{Priority, RunState};
 use twice_ledger::{EffectFilter, LedgerError};
 use twice_provider_sim::{Fault, Switch};
@@ -293,6 +294,46 @@ fn a_child_that_was_undone_is_not_gone_on_with() {
                 (host.counted("refund").await, host.counted("reverse_refund").await);
             assert_eq!((made.effects, undone.effects), (1, 1), "{made:?} {undone:?}");
         }
+    });
+}
+
+/// What failed in a child, and happened after all by what came since: the order to try its parent again is no word about that.
+#[test]
+fn a_child_of_which_something_happened_after_all_is_not_tried_again() {
+    run(async {
+        let slot = child_of("parcel", "/input/order");
+        let child = named("parcel", "", &[("pay", &refund_of("/input/order"))]);
+        let files = [named("bundle", "", &[("send", &slot)]), child];
+        let setup = Setup::new(&[&files[0], &files[1]]).tool(payments(Class::KeyLookup, WINDOWS));
+        let host = Host::start(setup).await;
+        host.sim.set_switches([Switch::new(Fault::Decline402)]).await.unwrap();
+        let mut input = each(&[("pay", vec![refund(ORDER)])]);
+        input["order"] = json!(ORDER);
+        waits(host.run("run-1", bundle(ORDER, &input)).await);
+        let end = host.finish_family("run-1").await;
+        assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
+        host.sim.set_switches(Vec::new()).await.unwrap();
+        let requests = host.counted("refund").await.requests;
+
+        let child = host.children("run-1").await.remove(0).id;
+        let refused = host.effect(child.as_str()).await;
+        let seen = Observation {
+            what: "event of the provider".to_owned(),
+            attempt: None,
+            verdict: Some(Verdict::Succeeded),
+            rule: None,
+            message: None,
+            status: None,
+            external_id: None,
+            breach: false,
+            detail: Value::Null,
+        };
+        let ledger = host.engine.ledger();
+        ledger.observe(&child, &refused.id, seen, refused.updated_at).await.unwrap();
+        host.engine.retry(&run_id("run-1"), Evidence::Heeded, &decision()).await.unwrap();
+        let end = host.finish_family("run-1").await;
+        assert!(matches!(end, RunEnd::Failed { .. }), "{end:?}");
+        assert_eq!(host.counted("refund").await.requests, requests);
     });
 }
 
