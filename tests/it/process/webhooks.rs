@@ -294,6 +294,10 @@ fn what_cannot_be_verified_says_what_to_do() {
     let ran = hand_over_raw(&project, "future", &headers, &delivered.to_string(), &[]);
     assert!(ran.code == Some(1) && ran.stderr.contains("one of the two clocks is wrong"), "{ran}");
 
+    let huge = format!("{{\"type\":\"{}\"}}", "x".repeat(1 << 20));
+    let ran = hand_over_raw(&project, "huge", &headers, &huge, &[]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("more than 1048576 bytes"), "{ran}");
+
     let project = project.with_env("MAIL_WEBHOOK_KEY", "");
     let ran = hand_over(&project, "keyless", &delivered, &["--json"]);
     assert_eq!((ran.code, &ran.json()["error"]["code"]), (Some(4), &json!(4)), "{ran}");
