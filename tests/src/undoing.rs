@@ -1,5 +1,9 @@
 //! Workflows that undo what they did: refunds, which reversals undo.
 
+use serde_json::Value;
+use twice_core::event::Observation;
+use twice_core::outcome::Verdict;
+
 use crate::graphs::graph;
 use crate::host::Setup;
 use crate::tools::{self, Class, WINDOWS, Windows, payments};
@@ -68,4 +72,20 @@ pub fn released_refund(object: &str, more: &str, compensate: &str) -> String {
 #[must_use]
 pub fn setup(class: Class, head: &str, nodes: &[(&str, &str)]) -> Setup {
     Setup::new(&[&graph(head, nodes)]).tool(payments_and_back(class))
+}
+
+/// What a provider's event says by which an effect that is recorded as failed happened.
+#[must_use]
+pub fn happened_after_all() -> Observation {
+    Observation {
+        what: "event of the provider".to_owned(),
+        attempt: None,
+        verdict: Some(Verdict::Succeeded),
+        rule: None,
+        message: Some("evt_1 says so".to_owned()),
+        status: None,
+        external_id: None,
+        breach: false,
+        detail: Value::Null,
+    }
 }

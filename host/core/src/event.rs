@@ -370,6 +370,14 @@ pub struct Observation {
     pub detail: Value,
 }
 
+impl Observation {
+    /// What it says, in words.
+    #[must_use]
+    pub fn says(&self) -> &str {
+        self.message.as_deref().unwrap_or(&self.what)
+    }
+}
+
 /// The other request made under an identity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -272,7 +272,7 @@ fn happened_after_all(effect: &Effect, seen: &Observation) -> String {
     format!(
         "effect {id} ({}) is recorded as failed, and happened after all by what came since: {}; `twice effects show {id}`",
         effect.proposal.idempotency_key,
-        seen.message.as_deref().unwrap_or(&seen.what),
+        seen.says(),
         id = effect.id
     )
 }

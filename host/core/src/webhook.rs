@@ -7,6 +7,6 @@ mod meaning;
 mod scheme;
 mod verify;
 
-pub use meaning::{Judgement, Meaning, UnclearEvent, judge, reference};
+pub use meaning::{Judgement, Meaning, UnclearEvent, effects_in, judge, reference};
 pub use scheme::{Encoding, KeyForm, Part, Scheme, Stamp};
 pub use verify::{Authentic, Delivery, Forgery, verify};

@@ -46,9 +46,9 @@ pub(super) enum Runs {
     /// Run a run on until it ends or waits
     Resume(Resume),
     /// Try a failed run again: what is confirmed stays, what failed is requested anew
-    Retry(Retry),
+    Retry(Again),
     /// Let a halted, stuck or quarantined run go on; a stuck one tries again to undo what it could not
-    Release(Decide),
+    Release(Again),
     /// Cancel a run: nothing new is asked for, and what it did is undone
     Cancel(Cancel),
     /// Say that what a stuck run could not undo is settled by other means
@@ -123,9 +123,9 @@ pub(super) struct Decide {
     json: bool,
 }
 
-/// Have a failed run tried again.
+/// Have what failed tried again.
 #[derive(Debug, Args)]
-pub(super) struct Retry {
+pub(super) struct Again {
     #[command(flatten)]
     decide: Decide,
     /// Also what happened after all by what came since it failed: you know that it did not
@@ -162,8 +162,7 @@ impl Runs {
             Self::List(command) => command.json,
             Self::Show(command) => command.json,
             Self::Resume(command) => command.json,
-            Self::Retry(command) => command.decide.json,
-            Self::Release(command) => command.json,
+            Self::Retry(command) | Self::Release(command) => command.decide.json,
             Self::Cancel(command) => command.decide.json,
             Self::Resolve(command) => command.decide.json,
             Self::Prune(command) => command.json,
@@ -176,7 +175,7 @@ impl Runs {
             Self::List(list) => list.run(out, place).await,
             Self::Show(show) => show.run(out, place).await,
             Self::Resume(resume) => resume.run(out, place).await,
-            Self::Retry(retry) => retry.run(out, place).await,
+            Self::Retry(retry) => retry.retry(out, place).await,
             Self::Release(release) => release.release(out, place).await,
             Self::Cancel(cancel) => cancel.run(out, place).await,
             Self::Resolve(resolve) => resolve.run(out, place).await,
@@ -393,12 +392,15 @@ impl Resume {
     }
 }
 
-impl Retry {
-    async fn run(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
+impl Again {
+    const fn evidence(&self) -> Evidence {
+        if self.despite_evidence { Evidence::Overruled } else { Evidence::Heeded }
+    }
+
+    async fn retry(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
         let id = find(engine.ledger().as_ref(), &self.decide.run).await?.id;
-        let evidence = if self.despite_evidence { Evidence::Overruled } else { Evidence::Heeded };
-        let renewed = engine.retry(&id, evidence, &self.decide.decision()).await?;
+        let renewed = engine.retry(&id, self.evidence(), &self.decide.decision()).await?;
         engine.ledger().close().await;
         if self.decide.json {
             out.json(&serde_json::json!({ "run_id": id.as_str(), "renewed_effects": renewed }));
@@ -409,24 +411,24 @@ impl Retry {
         ));
         Ok(Exit::Done)
     }
-}
-
-impl Decide {
-    fn decision(&self) -> Decision {
-        self.decider.decision(&self.reason)
-    }
 
     async fn release(&self, out: &Out, place: &Place) -> anyhow::Result<Exit> {
         let engine = place.engine(place.ledger().await?, Arc::new(Watch::new(out, true))).await?;
-        let id = find(engine.ledger().as_ref(), &self.run).await?.id;
-        engine.release(&id, &self.decision()).await?;
+        let id = find(engine.ledger().as_ref(), &self.decide.run).await?.id;
+        engine.release(&id, self.evidence(), &self.decide.decision()).await?;
         engine.ledger().close().await;
-        if self.json {
+        if self.decide.json {
             out.json(&serde_json::json!({ "run_id": id.as_str(), "released": true }));
             return Ok(Exit::Done);
         }
         out.line(&format!("run {id} may go on: `twice runs resume {id}`"));
         Ok(Exit::Done)
+    }
+}
+
+impl Decide {
+    fn decision(&self) -> Decision {
+        self.decider.decision(&self.reason)
     }
 }
 

@@ -11,6 +11,7 @@ use twice_core::time::Timestamp;
 use twice_core::{outcome, reconcile};
 use twice_ledger::{Ledger, LedgerError, OperatorAppend, RunChange, RunRecord, progress_of};
 
+use super::retry::Evidence;
 use super::{Engine, EngineError};
 
 /// Who decides, and why.
@@ -210,11 +211,16 @@ impl Engine {
     ///
     /// # Errors
     /// [`LedgerError::State`] when it neither halted nor is in quarantine.
-    pub async fn release(&self, id: &RunId, decision: &Decision) -> Result<(), EngineError> {
+    pub async fn release(
+        &self,
+        id: &RunId,
+        evidence: Evidence,
+        decision: &Decision,
+    ) -> Result<(), EngineError> {
         let run = self.record(id).await?;
         match run.state {
             RunState::Halted | RunState::Quarantined => {}
-            RunState::Stuck => return self.release_stuck(&run, decision).await,
+            RunState::Stuck => return self.release_stuck(&run, evidence, decision).await,
             RunState::Ready
             | RunState::Running
             | RunState::Waiting

@@ -68,7 +68,7 @@ impl Engine {
         if let (Some((effect, seen)), Evidence::Heeded) = (against, evidence) {
             return Err(DecisionError::Contradicted {
                 effect: effect.id.clone(),
-                says: seen.message.clone().unwrap_or_else(|| seen.what.clone()),
+                says: seen.says().to_owned(),
             });
         }
         let (entries, effects) = renewals(failed, run.fence, decision, at)?;

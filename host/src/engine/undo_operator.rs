@@ -3,6 +3,7 @@
 use twice_core::chain::{Content, NewEntry};
 use twice_core::effect::Effect;
 use twice_core::event::RunEvent;
+use twice_core::evidence;
 use twice_core::ids::{EffectId, RunId};
 use twice_core::progress::StepId;
 use twice_core::run::RunState;
@@ -10,7 +11,7 @@ use twice_core::saga::{self, WayBack};
 use twice_ledger::{Cancel, LedgerError, RunRecord, effects_of, progress_of};
 
 use super::operator::{Decision, DecisionError, released};
-use super::retry::{failed_effects, renewals};
+use super::retry::{Evidence, failed_effects, renewals};
 use super::{Engine, EngineError};
 
 impl Engine {
@@ -38,10 +39,12 @@ impl Engine {
         Ok(saga::way_back(&effects, &slot.name))
     }
 
-    /// Has the compensations tried again that failed for good, as new actions, recorded as this person's decision.
+    /// Has the compensations tried again that failed for good, as new actions, recorded as this person's decision. Of one that
+    /// happened after all by what came since, the run stays stuck, if that is heeded.
     pub(super) async fn release_stuck(
         &self,
         run: &RunRecord,
+        heed: Evidence,
         decision: &Decision,
     ) -> Result<(), EngineError> {
         if matches!(self.way_back(run).await?, WayBack::Closed(_)) {
@@ -52,7 +55,10 @@ impl Engine {
         }
         let at = self.parts.clock.now();
         let mut failed = failed_effects(&*self.parts.ledger, &run.id).await?;
-        failed.retain(|effect| effect.proposal.undoes.is_some());
+        // The run is stuck at all of them, and says of one why: what may be undone after all is not undone again unseen.
+        let seen =
+            |effect: &Effect| heed == Evidence::Heeded && evidence::against(effect).is_some();
+        failed.retain(|effect| effect.proposal.undoes.is_some() && !seen(effect));
         let (entries, renewed) = renewals(failed, run.fence, decision, at)?;
         let event = Some(released(decision));
         self.write_decision(run, entries, renewed, decision, event, at).await

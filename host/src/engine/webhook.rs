@@ -1,8 +1,6 @@
 //! What a provider posts by itself: taken when it is genuine, and applied when the outcome of the effect that it names is not
 //! known. Whatever else it says is kept as evidence, and changes nothing.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 use twice_core::effect::Effect;
 use twice_core::event::EffectEvent;
@@ -226,8 +224,7 @@ impl Engine {
 
     /// The effect that an event names, by what the run that owns it was started under (I9).
     async fn named(&self, tool: &Tool, event: &Value) -> Result<Named, WebhookError> {
-        let mut ids = BTreeSet::new();
-        effect_ids(event, &mut ids);
+        let ids = webhook::effects_in(event);
         if ids.len() > NAMED_MAX {
             return Err(WebhookError::SeveralReferences(ids.into_iter().collect()));
         }
@@ -283,14 +280,4 @@ struct About {
 enum Named {
     Here(Box<About>),
     Elsewhere(Option<EffectId>),
-}
-
-/// Every effect id in an event. Its depth is bounded by the reader.
-fn effect_ids(value: &Value, found: &mut BTreeSet<EffectId>) {
-    match value {
-        Value::String(text) => found.extend(EffectId::parse(text.as_str()).ok()),
-        Value::Array(items) => items.iter().for_each(|item| effect_ids(item, found)),
-        Value::Object(members) => members.values().for_each(|member| effect_ids(member, found)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }

@@ -442,7 +442,7 @@ fn an_undo_that_is_not_approved_leaves_the_run_stuck_until_a_person_decides() {
             assert!(why.contains(said), "{why}");
             check_books(&host, 2, 0).await;
             // Asked anew, with a question of its own.
-            host.engine.release(&run_id("run-1"), &ann()).await.unwrap();
+            host.engine.release(&run_id("run-1"), Evidence::Heeded, &ann()).await.unwrap();
             waits(&host.finish_due_blocked("run-1").await);
             let again = open(&host).await.remove(0);
             assert_ne!(again, asked);

@@ -13,14 +13,14 @@ use twice::engine::retry::Evidence;
 use twice::engine::{RunEnd, StartRun, StartedRun};
 use twice::worker::{self, Options};
 use twice_core::effect::{Effect, State};
-use twice_core::event::{Observation, Parent, RunEvent, Source};
-use twice_core::outcome::Verdict;
+use twice_core::event::{Parent, RunEvent, Source};
 use twice_core::run::{Priority, RunState};
 use twice_ledger::{EffectFilter, LedgerError};
 use twice_provider_sim::{Fault, Switch};
 use twice_tests::families::{bundle, child_of, fan_out, one_parcel, parcel, parcels, setup, start};
 use twice_tests::graphs::{each, named, refund, refund_of};
 use twice_tests::host::{Host, Setup, Store, run_id};
+use twice_tests::undoing::{happened_after_all, payments_and_back, undone_refund};
 
 use super::run;
 use super::tools::{Class, WINDOWS, payments};
@@ -267,10 +267,10 @@ fn a_run_that_fails_cancels_its_child_and_waits_until_that_is_over() {
 fn a_child_that_was_undone_is_not_gone_on_with() {
     run(async {
         let slot = child_of("parcel", "/input/order");
-        let pay = twice_tests::undoing::undone_refund("/input/order", "", "");
+        let pay = undone_refund("/input/order", "", "");
         let child = named("parcel", "", &[("pay", &pay), ("last", "after = [\"pay\"]")]);
         let files = [named("bundle", "", &[("send", &slot)]), child];
-        let tool = twice_tests::undoing::payments_and_back(Class::KeyLookup);
+        let tool = payments_and_back(Class::KeyLookup);
         let host = Host::start(Setup::new(&[&files[0], &files[1]]).tool(tool)).await;
         let fatal = json!({ "do": "fatal", "message": "no use" });
         let mut input = each(&[("pay", vec![refund(ORDER)]), ("last", vec![fatal])]);
@@ -317,17 +317,7 @@ fn a_child_of_which_something_happened_after_all_is_not_tried_again() {
 
         let child = host.children("run-1").await.remove(0).id;
         let refused = host.effect(child.as_str()).await;
-        let seen = Observation {
-            what: "event of the provider".to_owned(),
-            attempt: None,
-            verdict: Some(Verdict::Succeeded),
-            rule: None,
-            message: None,
-            status: None,
-            external_id: None,
-            breach: false,
-            detail: Value::Null,
-        };
+        let seen = happened_after_all();
         let ledger = host.engine.ledger();
         ledger.observe(&child, &refused.id, seen, refused.updated_at).await.unwrap();
         host.engine.retry(&run_id("run-1"), Evidence::Heeded, &decision()).await.unwrap();

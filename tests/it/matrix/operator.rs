@@ -73,7 +73,7 @@ fn a_run_in_doubt_stays_with_its_person_however_often_it_is_resumed() {
         }
         // A release decides nothing about the effect.
         let id = twice_tests::host::run_id("run-1");
-        host.engine.release(&id, &decision()).await.unwrap();
+        host.engine.release(&id, Evidence::Heeded, &decision()).await.unwrap();
         assert!(matches!(host.finish("run-1", Pace::Jump).await, RunEnd::Halted { .. }));
         assert_eq!(host.counted("refund").await.requests, 1);
         assert_eq!(host.effect("run-1").await.id, effect.id);

@@ -17,7 +17,7 @@ use twice_provider_sim::{Fault, Switch};
 use twice_tests::graphs::{each, orders, refund};
 use twice_tests::host::{Host, Pace, Store, run_id};
 use twice_tests::tools::{Class, later, until_attempt};
-use twice_tests::undoing::{released_refund, setup, undone_refund};
+use twice_tests::undoing::{happened_after_all, released_refund, setup, undone_refund};
 
 use super::run;
 
@@ -289,6 +289,30 @@ fn refuse(times: u32) -> Vec<Switch> {
     vec![Switch::new(Fault::Status).path(REVERSALS).value(answer).times(times)]
 }
 
+/// A person lets a run go on that is stuck at an undo, and has not seen what came since.
+#[test]
+fn an_undo_that_happened_after_all_is_made_again_by_one_who_knows() {
+    run(async {
+        let nodes = chain("", ", retry = { attempts = 1 }");
+        let setup = setup(Class::KeyLookup, "", &named(&nodes)).switches(refuse(1));
+        let host = Host::start(setup).await;
+        stuck(host.run("run-1", input(vec![fatal()])).await);
+        let (_, undos) = sides(&host, "run-1").await;
+        let [refused] = undos.as_slice() else { panic!("{undos:?}") };
+        let seen = happened_after_all();
+        host.ledger.observe(&run_id("run-1"), &refused.id, seen, refused.updated_at).await.unwrap();
+
+        host.engine.release(&run_id("run-1"), Evidence::Heeded, &somebody()).await.unwrap();
+        let why = stuck(host.resume("run-1").await);
+        assert!(why.contains("happened after all by what came since: evt_1 says so"), "{why}");
+        assert_eq!(sides(&host, "run-1").await.1.len(), 1);
+
+        host.engine.release(&run_id("run-1"), Evidence::Overruled, &somebody()).await.unwrap();
+        failed(host.finish("run-1", Pace::Jump).await);
+        assert_eq!(undone(&host, "run-1").await, ["order-2", "order-1"]);
+    });
+}
+
 #[test]
 fn an_undo_that_is_refused_for_good_leaves_the_run_stuck_until_a_person_decides() {
     run(async {
@@ -316,7 +340,7 @@ fn an_undo_that_is_refused_for_good_leaves_the_run_stuck_until_a_person_decides(
                 let found = host.engine.resolve_undo(&run_id("run-1"), None, &somebody()).await;
                 assert_eq!(found.unwrap().len(), 1);
             } else {
-                host.engine.release(&run_id("run-1"), &somebody()).await.unwrap();
+                host.engine.release(&run_id("run-1"), Evidence::Heeded, &somebody()).await.unwrap();
             }
             let why = failed(host.finish("run-1", Pace::Jump).await);
             let told = match resolves {
@@ -345,7 +369,7 @@ fn what_is_independent_of_what_is_stuck_is_undone() {
         host.sim.set_switches(refuse(1)).await.unwrap();
         stuck(host.run("run-1", input(vec![fatal()])).await);
         assert_eq!(undone(&host, "run-1").await.len(), 1);
-        host.engine.release(&run_id("run-1"), &somebody()).await.unwrap();
+        host.engine.release(&run_id("run-1"), Evidence::Heeded, &somebody()).await.unwrap();
         failed(host.finish("run-1", Pace::Jump).await);
         check_books(&host, 2, 2).await;
     });
@@ -439,7 +463,8 @@ fn behind_the_point_of_no_return_nothing_is_undone_and_a_person_has_it_go_on() {
         check_books(&host, 2, 0).await;
         let refused = host.engine.cancel(&run_id("run-1"), &somebody()).await.unwrap_err();
         assert!(refused.to_string().contains("point of no return"), "{refused}");
-        let refused = host.engine.release(&run_id("run-1"), &somebody()).await.unwrap_err();
+        let refused =
+            host.engine.release(&run_id("run-1"), Evidence::Heeded, &somebody()).await.unwrap_err();
         assert!(refused.to_string().contains("runs retry"), "{refused}");
         let resolved = host.engine.resolve_undo(&run_id("run-1"), None, &somebody()).await;
         let refused = resolved.unwrap_err();
@@ -569,7 +594,8 @@ fn nobody_else_resolves_what_is_not_stuck() {
         failed(host.run("run-1", input(vec![fatal()])).await);
         let refused = host.engine.resolve_undo(&run_id("run-1"), None, &somebody()).await;
         assert!(refused.unwrap_err().to_string().contains("only a stuck run"));
-        let refused = host.engine.release(&run_id("run-1"), &somebody()).await.unwrap_err();
+        let refused =
+            host.engine.release(&run_id("run-1"), Evidence::Heeded, &somebody()).await.unwrap_err();
         let twice::engine::EngineError::Ledger(LedgerError::State { rule, .. }) = refused else {
             panic!("{refused:?}")
         };

@@ -55,7 +55,7 @@ impl World<'_> {
                 if tried.is_err() && dice.one_in(2) {
                     made(engine.resolve_undo(run, None, &ada()).await);
                 } else if tried.is_err() {
-                    allowed(engine.release(run, &ada()).await);
+                    allowed(engine.release(run, Evidence::Heeded, &ada()).await);
                 }
                 return true;
             }

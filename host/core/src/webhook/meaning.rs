@@ -1,5 +1,7 @@
 //! What a genuine event says about an effect, and what is made of that.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -76,6 +78,17 @@ pub enum UnclearEvent {
 #[must_use]
 pub fn reference(meaning: &Meaning, event: &Value) -> Option<EffectId> {
     EffectId::parse(event.pointer(&meaning.reference)?.as_str()?).ok()
+}
+
+/// Every effect that an event speaks of, wherever. Its depth is bounded by the reader.
+#[must_use]
+pub fn effects_in(event: &Value) -> BTreeSet<EffectId> {
+    match event {
+        Value::String(text) => EffectId::parse(text.as_str()).ok().into_iter().collect(),
+        Value::Array(items) => items.iter().flat_map(effects_in).collect(),
+        Value::Object(members) => members.values().flat_map(effects_in).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => BTreeSet::new(),
+    }
 }
 
 /// What is made of a genuine event about an effect, whose run a worker holds if `lease_live`. Only an outcome that is not known is

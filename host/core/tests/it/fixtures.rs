@@ -6,8 +6,8 @@ use twice_core::contract::{
 };
 use twice_core::effect::Effect;
 use twice_core::event::{
-    AttemptStart, Authorization, Deferral, EffectEvent, Failure, Probe, ProbeResult, Proposal,
-    Receipt, Source, UnknownReason,
+    AttemptStart, Authorization, Deferral, EffectEvent, Failure, Observation, Probe, ProbeResult,
+    Proposal, Receipt, Source, UnknownReason,
 };
 use twice_core::identity::{IDENTITY_ALG, Identity, KeyFormat, RequestHash, Scope, Selector};
 use twice_core::ids::{EffectId, Fence, Name, RunId};
@@ -208,5 +208,20 @@ pub(crate) fn receipt() -> Receipt {
         attempts: 1,
         requested_at: START,
         confirmed_at: START.plus_ms(200),
+    }
+}
+
+/// Something that arrived about an effect, and was not applied.
+pub(crate) fn seen(verdict: Verdict) -> Observation {
+    Observation {
+        what: "late answer".to_owned(),
+        attempt: None,
+        verdict: Some(verdict),
+        rule: None,
+        message: None,
+        status: None,
+        external_id: None,
+        breach: false,
+        detail: Value::Null,
     }
 }

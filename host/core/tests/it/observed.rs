@@ -9,7 +9,7 @@ use twice_core::outcome::{
     observe, observe_lookup,
 };
 
-use crate::fixtures::{START, apply, contract, key, requested, start, unknown};
+use crate::fixtures::{START, apply, contract, key, requested, seen as seen_of, start, unknown};
 
 fn answered(status: u16, body: Value) -> Exchange {
     let answer = Answer {
@@ -103,17 +103,7 @@ fn doubtful(attempts: u32, observed: &[(Option<u32>, Verdict)]) -> Effect {
     }
     apply(&mut effect, &EffectEvent::Unknown(unknown()), START);
     for (attempt, verdict) in observed {
-        let seen = Observation {
-            what: "late answer".to_owned(),
-            attempt: *attempt,
-            verdict: Some(*verdict),
-            rule: None,
-            message: None,
-            status: None,
-            external_id: None,
-            breach: false,
-            detail: Value::Null,
-        };
+        let seen = Observation { attempt: *attempt, ..seen_of(*verdict) };
         apply(&mut effect, &EffectEvent::Observed(seen), START);
     }
     effect

@@ -6,8 +6,8 @@ use serde_json::json;
 use twice_core::contract::{Contract, Retry};
 use twice_core::effect::{Effect, Hold, State};
 use twice_core::event::{
-    Compensation, Conflict, ConflictDecision, ConflictRule, EffectEvent, Failure, Observation,
-    OnUnknown, Proposal,
+    Compensation, Conflict, ConflictDecision, ConflictRule, EffectEvent, Failure, OnUnknown,
+    Proposal,
 };
 use twice_core::identity::{KeyFormat, RequestHash};
 use twice_core::ids::EffectId;
@@ -17,7 +17,7 @@ use twice_core::time::Timestamp;
 
 use crate::fixtures::{
     SECOND, START, apply, authorized, contract, failed, identity, key, name, proposal, receipt,
-    request_hash, run, start, unknown,
+    request_hash, run, seen, start, unknown,
 };
 
 const RETRY: Retry = Retry { attempts: 3, initial_ms: 10 * SECOND, max_ms: 15 * SECOND };
@@ -292,19 +292,7 @@ fn an_undo_that_a_person_rejects_is_none() {
 /// person.
 #[test]
 fn what_failed_and_happened_after_all_is_a_person_s() {
-    let yes = |verdict| {
-        EffectEvent::Observed(Observation {
-            what: "event of the provider".to_owned(),
-            attempt: None,
-            verdict: Some(verdict),
-            rule: None,
-            message: None,
-            status: None,
-            external_id: None,
-            breach: false,
-            detail: json!({}),
-        })
-    };
+    let yes = |verdict| EffectEvent::Observed(seen(verdict));
     for (verdict, forward, undone) in
         [(Verdict::Succeeded, "stuck", "stuck"), (Verdict::Rejected, "not happened", "propose 2")]
     {

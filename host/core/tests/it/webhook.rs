@@ -16,7 +16,7 @@ use twice_core::webhook::{
 
 use crate::fixtures::{
     FENCE, START, apply, authorized, contract, deferred, effect_id, failed, key, proposed, receipt,
-    requested, start, unknown,
+    requested, seen, start, unknown,
 };
 
 const NOW: Timestamp = Timestamp(1_614_265_340_000);
@@ -565,20 +565,9 @@ fn a_no_that_may_be_about_an_earlier_attempt_settles_nothing() {
 
     // A yes is about all of them, and outlives every no.
     assert!(settles(judged(&two, false, &happened()).unwrap()));
-    let mut seen = in_doubt();
-    let told = Observation {
-        what: "late answer".to_owned(),
-        attempt: Some(1),
-        verdict: Some(Verdict::Succeeded),
-        rule: None,
-        message: None,
-        status: None,
-        external_id: None,
-        breach: false,
-        detail: Value::Null,
-    };
-    apply(&mut seen, &EffectEvent::Observed(told), START);
-    assert!(!settles(at(&seen, minutes(1))));
+    let mut told = in_doubt();
+    apply(&mut told, &EffectEvent::Observed(seen(Verdict::Succeeded)), START);
+    assert!(!settles(at(&told, minutes(1))));
 }
 
 /// Any body, id, time and key.
